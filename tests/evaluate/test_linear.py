@@ -24,6 +24,7 @@ from objectaware.evaluate.linear import (
     linear_evaluation,
     stratified_holdout,
 )
+from objectaware.evaluate.logistic import FeatureBatches
 from objectaware.methods.checkpoint import Classifier
 
 
@@ -158,6 +159,21 @@ class TestLinearEvaluation:
         result = linear_evaluation(features, labels, num_values=3, holdout_size=7)
         sevenths = result.holdout_accuracies * 7 / 100
         np.testing.assert_allclose(sevenths, np.rint(sevenths), atol=1e-9)
+
+    @pytest.mark.parametrize("compat", [None, "official"])
+    def test_a_validation_set_chooses_as_a_holdout_does_and_is_not_fitted(
+        self, compat: str | None, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(linear, "OFFICIAL_MAX_ITERATIONS", 30)
+        features, labels = noisy_features(150)
+        kept, held = stratified_holdout(labels.numpy(), fraction=0.2, seed=0)
+        chosen = FeatureBatches(lambda: iter([(features[held], labels[held])]))
+        given = {"num_values": 7, "compat": compat}
+        alone = linear_evaluation(features[kept], labels[kept], validation=chosen, **given)
+        from_train = linear_evaluation(features, labels, refit=False, **given)
+        np.testing.assert_array_equal(alone.holdout_accuracies, from_train.holdout_accuracies)
+        assert alone.penalty == from_train.penalty
+        torch.testing.assert_close(alone.model.weight, from_train.model.weight, rtol=0, atol=0)
 
     def test_gap_in_the_class_numbers_is_refused(self) -> None:
         features, labels = noisy_features(60)

@@ -10,7 +10,15 @@ from hypothesis import strategies as st
 
 from objectaware.data.sets import backgrounds_challenge
 from objectaware.errors import InputError
-from objectaware.evaluate.linear import CORRUPTIONS, VARIANTS, bg_gap, mean_and_std, shift_over_seeds, shift_result
+from objectaware.evaluate.linear import (
+    CORRUPTIONS,
+    VARIANTS,
+    bg_gap,
+    mean_and_std,
+    paired_difference,
+    shift_over_seeds,
+    shift_result,
+)
 
 
 class TestMeanAndStd:
@@ -90,6 +98,19 @@ def test_other_names_with_a_dash_are_test_sets() -> None:
 def test_unlike_severities_are_refused() -> None:
     with pytest.raises(InputError, match="different severities"):
         shift_result({**corrupted("fog", 50, 40, 30, 20, 10), **corrupted("snow", 9, 7)})
+
+
+def test_paired_draws_give_a_small_deviation_and_unpaired_ones_of_equal_spread_a_large_one() -> None:
+    before = [50.0, 56.0, 62.0]
+    paired = paired_difference([53.0, 59.5, 65.0], before)
+    unpaired = paired_difference([65.0, 53.0, 59.5], before)
+    assert paired.by_seed == (3.0, 3.5, 3.0)
+    assert paired.mean == pytest.approx(unpaired.mean) == pytest.approx(19 / 6)
+    assert paired.std == pytest.approx(0.5 / 3**0.5)
+    assert unpaired.std > 30 * paired.std
+    assert paired_difference([1.0], [3.0]) == ((-2.0,), -2.0, 0.0)
+    with pytest.raises(ValueError, match="argument 2 is shorter"):
+        paired_difference([1.0, 2.0], [1.0])
 
 
 def test_seeds_are_averaged_after_each_has_its_gap_and_means() -> None:

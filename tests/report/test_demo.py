@@ -28,5 +28,7 @@ def test_reports_hold_the_numbers() -> None:
 def test_several_seeds_show_mean_and_spread() -> None:
     other = {**ONE, "seed": 1}
     values = {key: value for key, value in ONE.items() if key != "seed"}
-    text = terminal_report({"seeds": [ONE, other], "mean": values, "std": values})
+    change = {test: {"by_seed": (0.0, 0.0), "mean": 0.0, "std": 7.25} for test in ("original", "bg_gap")}
+    text = terminal_report({"seeds": [ONE, other], "mean": values, "std": values, "change": change})
     assert "0.712 ± 0.712" in text
+    assert "-17.5 ± 7.2" in text

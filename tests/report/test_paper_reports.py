@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from objectaware.evaluate.linear import paired_difference
 from objectaware.paper import Cell, load_table
 from objectaware.report.tables import TableReport
 
@@ -32,11 +35,28 @@ def test_a_row_shows_paper_measured_and_difference() -> None:
     assert len({len(line) for line in lines[place : place + 1]}) == 1
 
 
+def test_gains_over_the_same_seeds_are_beside_the_numbers() -> None:
+    mixed = (("Original",), ("MoCov2", "BG-Mixup (CAM)"))
+    report = replace(_report(), gains={mixed: paired_difference([90.0, 91.5, 92.0], [88.0, 89.0, 90.5])})
+    lines = report.text().splitlines()
+    place = next(index for index, line in enumerate(lines) if line.startswith("Original"))
+    assert lines[place + 3].split() == ["gain", "+2.00", "±", "0.50"]
+    assert any(line.startswith("gain: difference from Augmentation Baseline with the same seed") for line in lines)
+    first = [row for row in report.rows() if (row["Dataset"], row["Model"]) == ("Original", "MoCov2")]
+    by_name = {row["Augmentation"]: row for row in first}
+    row = by_name["BG-Mixup (CAM)"]
+    assert (row["gain"], row["gain std"]) == (pytest.approx(2.0), pytest.approx(0.5))
+    assert [row[f"gain seed {seed}"] for seed in (0, 1, 2)] == [2.0, 2.5, 1.5]
+    assert by_name["Baseline"]["gain"] is None
+    assert len([line for line in report.markdown().splitlines() if line.startswith("|")]) == 2 + 4 * 8
+    assert "gain" not in _report().rows()[0]
+
+
 def test_every_line_says_that_it_is_smoke() -> None:
     report = _report("smoke on scenes")
     assert all(line.startswith("smoke on scenes | ") for line in report.text().splitlines())
     assert all(row["scale"] == "smoke on scenes" for row in report.rows())
-    assert report.markdown().startswith("# bg-main (smoke on scenes)")
+    assert report.markdown().startswith("# bg-main, paper protocol (smoke on scenes)")
 
 
 def test_rows_hold_names_numbers_and_reasons() -> None:

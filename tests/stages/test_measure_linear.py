@@ -16,6 +16,7 @@ from objectaware.errors import InputError
 from objectaware.stages import features
 from objectaware.stages.linear import LinearConfig, linear
 from objectaware.stages.runner import Context
+from published_trees import write_flowers
 
 COLOURS = {"grass": "green", "sky": "blue", "brick": "red"}
 
@@ -132,6 +133,58 @@ def test_the_official_protocol_is_another_evaluation_and_does_not_stream(
         linear(context, config.model_copy(update={"seed": 1}))
 
 
+@pytest.mark.parametrize("compat", [None, "official"])
+def test_the_validation_part_of_flowers_chooses_the_penalty(
+    compat: str | None,
+    context: Context,
+    tasks: Tasks,
+    tmp_path: Path,
+    tiny_checkpoint: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("objectaware.evaluate.linear.OFFICIAL_MAX_ITERATIONS", 20)
+    # One picture of each of two classes to learn. The second picture to validate with shows a third class.
+    write_flowers(tmp_path / "flowers", {"trnid": [1, 2], "valid": [5, 3], "tstid": [6]})
+    parts = {
+        part: {"root": str(tmp_path / "flowers"), "layout": "flowers102", "split": part}
+        for part in ("train", "val", "test")
+    }
+    fields = {"train": parts["train"], "tests": {"test": parts["test"]}, "holdout_size": None, "compat": compat}
+    config = linear_config(tmp_path, tiny_checkpoint, **fields, validation=parts["val"])
+    result = linear(context, config)
+    assert tasks.count("write_parts") == 3
+    assert result.values["coverage"]["validation"]["num_samples"] == 1
+    assert result.values["coverage"]["validation"]["unknown_classes"] == {"002": 1}
+    assert result.values["holdout_accuracy"] in (0.0, 100.0)
+    assert "validation" in shown(context)
+    record = result.folder.read_json("stage.json")
+    assert set(record["inputs"]) == {"checkpoint", "train", "test test", "validation"}
+    with pytest.raises(InputError, match="holds out none of 2 samples"):
+        linear(context, linear_config(tmp_path / "other", tiny_checkpoint, **fields))
+
+
+def test_a_validation_set_decides_in_memory_and_streamed(
+    context: Context, tasks: Tasks, tmp_path: Path, tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(features, "PART_SIZE", 4)
+    # Grass is right in the first and wrong in the second, so that no penalty is right for it.
+    validation = {
+        name: write_colours(tmp_path / name, colours, 2)
+        for name, colours in (("same", COLOURS), ("swapped", {"brick": "red", "grass": "blue"}))
+    }
+    fields = {"holdout_size": None, "validation": validation["swapped"]}
+    config = linear_config(tmp_path / "data", tiny_checkpoint, **fields)
+    memory = linear(context, config).values
+    other = linear(context, config.model_copy(update={"validation": validation["same"]})).values
+    assert (memory["holdout_accuracy"], other["holdout_accuracy"]) == (50.0, 100.0)
+    Path(context.services.storage.uri, "linear").rename(Path(context.services.storage.uri, "done"))
+    monkeypatch.setattr("objectaware.stages.linear._MIB", 1)
+    streamed = linear(context, config).values
+    assert streamed["streamed"]
+    for key in ("accuracies", "penalty", "holdout_accuracy"):
+        assert streamed[key] == memory[key]
+
+
 def test_an_unreadable_picture_is_counted_and_left_out(context: Context, tasks: Tasks, config: LinearConfig) -> None:
     Path(config.train.root, "sky", "0.png").write_bytes(b"")
     Path(config.tests["all"].root, "sky", "0.png").write_bytes(b"no picture")
@@ -144,6 +197,23 @@ def test_two_holdouts_are_refused(tmp_path: Path) -> None:
     data = DataConfig(root=str(tmp_path), layout="class-folders")
     with pytest.raises(ValidationError, match="leave one of them out"):
         LinearConfig(checkpoint="c", train=data, tests={}, holdout_size=5, holdout_fraction=0.1)
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ({"holdout_size": 5}, "validation and holdout_size both choose the penalty"),
+        ({"holdout_fraction": 0.1}, "validation and holdout_fraction both choose the penalty"),
+        ({"refit": True}, "refit has no meaning with validation"),
+        ({"tests": {"validation": {"root": "x"}}}, "tests names a set validation"),
+    ],
+)
+def test_a_validation_set_refuses_what_contradicts_it(fields: dict[str, Any], problem: str, tmp_path: Path) -> None:
+    data = {"root": str(tmp_path), "layout": "class-folders"}
+    given = {"checkpoint": "c", "train": data, "tests": {}, "validation": data}
+    assert not LinearConfig.model_validate(given).refit
+    with pytest.raises(ValidationError, match=problem):
+        LinearConfig.model_validate({**given, **fields})
 
 
 def test_the_official_protocol_does_not_refit(tmp_path: Path) -> None:

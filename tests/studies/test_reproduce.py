@@ -15,7 +15,7 @@ from objectaware.data.scenes import build_scenes
 from objectaware.data.storage import Storage
 from objectaware.errors import InputError
 from objectaware.localize.contracam import ContraCAM
-from objectaware.paper import TABLE_LABELS, Cell, load_figures
+from objectaware.paper import TABLE_LABELS, Cell, load_figures, load_table
 from objectaware.paper.figures import plan_figure
 from objectaware.paper.nodes import (
     ClassName,
@@ -28,7 +28,7 @@ from objectaware.paper.nodes import (
     needs,
     ordered,
 )
-from objectaware.paper.plan import PUBLISHED_NAMES, plan_table, training
+from objectaware.paper.plan import PUBLISHED_NAMES, Protocol, plan_table, training
 from objectaware.planning.model import Machine
 from objectaware.stages.linear import LinearConfig
 from objectaware.stages.registry import computing_stage
@@ -153,6 +153,41 @@ def test_a_number_of_several_seeds_is_their_mean(
     _install(monkeypatch, BySeed())
     report = run_table(context, smoke, plan_table("multi-second", num_seeds=3))
     assert report.measured[("BYOL", "CAM", "2"), ("Pets",)] == Cell(10, 10)
+
+
+@pytest.mark.parametrize("shift", [0, 1])
+def test_a_gain_is_taken_within_each_seed(
+    shift: int, smoke: Scale, context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same numbers of both trainings, once in the order of the seeds and once moved on by one."""
+
+    class BySeed(_Stages):
+        def run(self, context: Context, step: Step, results: Results) -> StageResult:
+            node = step.name
+            if node.kind != "linear":
+                return StageResult("id", context.services.storage, {}, None, reused=False)
+            training = node.fields["checkpoint"]
+            seed, is_debiased = training.fields["seed"], training.recipe.endswith("object_crop")
+            number = 2.0 + 10.0 * ((seed + shift) % 3) if is_debiased else 10.0 * seed
+            values: Mapping[str, Any] = {"accuracies": {"test": number}}
+            return StageResult("id", context.services.storage, values, None, reused=False)
+
+    _install(monkeypatch, BySeed())
+    report = run_table(context, smoke, plan_table("multi-imagenet", num_seeds=3))
+    place = (("BYOL", "COCO", "CAM"), ("Pets",))
+    assert report.measured[place] == Cell(12, 10)
+    by_seed = (2.0, 2.0, 2.0) if shift == 0 else (12.0, 12.0, -18.0)
+    assert report.gains[place].by_seed == by_seed
+    assert report.gains[place].std == pytest.approx(0 if shift == 0 else 300**0.5)
+    assert (("BYOL", "ImageNet 10%", "-"), ("Pets",)) not in report.gains
+    assert not run_table(context, smoke, plan_table("multi-imagenet", num_seeds=1)).gains
+
+
+@pytest.mark.parametrize("label", TABLE_LABELS)
+def test_every_table_of_several_trainings_compares_them(label: str) -> None:
+    table = load_table(label)
+    assert not (table.baseline and table.reference)
+    assert bool(table.compared(table.baseline or table.reference)) == (not label.startswith("loc-"))
 
 
 @pytest.mark.parametrize("plan", PLANS, ids=_NAMES)
@@ -376,3 +411,68 @@ def test_localize_and_linear_configurations_hold_what_the_plan_says(tmp_path: Pa
     evaluation = scale.config(linear, results)
     assert isinstance(evaluation, LinearConfig)
     assert (evaluation.holdout_size, evaluation.num_penalties, evaluation.center_crop) == (7575, 45, True)
+
+
+def _linear_nodes(label: str, protocol: Protocol) -> list[Planned]:
+    return [node for node in plan_table(label, num_seeds=1, protocol=protocol).nodes() if _is(node, "linear")]
+
+
+@pytest.mark.parametrize("label", ["multi-main", "bg-main", "multi-shift", "loc-cam-full"])
+def test_the_official_protocol_changes_every_linear_evaluation_and_nothing_else(label: str) -> None:
+    before, after = _linear_nodes(label, "paper"), _linear_nodes(label, "official")
+    assert before
+    assert len(before) == len(after)
+    for one, other in zip(before, after, strict=True):
+        assert one != other
+        added = {name: value for name, value in other.fields.items() if one.fields.get(name) != value}
+        own = {"validation": Images("Flowers102", "val")} if one.fields["train"].name == "Flowers102" else {}
+        assert added == {"compat": "official", **own}
+    others = [
+        {node for node in plan_table(label, protocol=protocol).nodes() if _is(node, "pretrain")}
+        for protocol in ("paper", "official")
+    ]
+    assert others[0] == others[1]
+
+
+@pytest.mark.parametrize("label", ["loc-main", "multi-det", "multi-bias"])
+def test_the_official_protocol_is_refused_where_it_changes_nothing(label: str) -> None:
+    with pytest.raises(InputError, match=f"protocol = official: changes nothing in {label}"):
+        plan_table(label, protocol="official")
+
+
+def test_the_official_protocol_has_valid_configurations_at_both_scales(smoke: Scale, tmp_path: Path) -> None:
+    full = Full(RECIPES, tmp_path, networks=dict.fromkeys(PUBLISHED_NAMES, "network.pth"))
+    results = _AnyResult(tmp_path)
+    for label in ("multi-main", "bg-main"):
+        for node in _linear_nodes(label, "official"):
+            flowers = node.fields["train"].name == "Flowers102"
+            published, scenes = full.config(node, results), smoke.config(smoke.adapted(node), results)
+            for config in (published, scenes):
+                assert isinstance(config, LinearConfig)
+                assert (config.compat, config.refit) == ("official", False)
+                assert (config.validation is not None) == flowers
+            if flowers:
+                assert published.validation == full.data(Images("Flowers102", "val"))
+                assert published.holdout_size is None
+
+
+def test_a_figure_follows_the_protocol() -> None:
+    stages = plan_figure("intro", protocol="official").stages
+    assert all(node.fields["compat"] == "official" for node in stages.values())
+    with pytest.raises(InputError, match="protocol = official: changes nothing in figure:loc-neg"):
+        plan_figure("loc-neg", protocol="official")
+
+
+def test_a_study_names_its_protocol(smoke: Scale, context: Context, stages: _Stages) -> None:
+    plan = plan_table("multi-second", protocol="official")
+    report = run_table(context, smoke, plan)
+    assert report.text().splitlines()[0].startswith(f"{SMOKE_MARK} | multi-second, official protocol: ")
+    assert report.markdown().startswith(f"# multi-second, official protocol ({SMOKE_MARK})")
+    assert stages.parent is not None
+    assert stages.parent.opening.name == f"multi-second, official protocol ({SMOKE_MARK})"
+    nodes = ordered(map(smoke.adapted, plan.nodes()))
+    planned = plan_report(smoke, "multi-second", nodes, stated_rates(), done=(), protocol=plan.protocol)
+    lines = planned.text().splitlines()
+    assert lines[0].startswith(f"{SMOKE_MARK} | multi-second, official protocol: ")
+    assert sum(line.endswith("on CIFAR-10, official protocol") for line in lines) == 6
+    assert planned.as_data()["protocol"] == "official"

@@ -51,7 +51,7 @@ def test_a_plan_without_data_says_what_is_missing(
     recipes = ["--recipes", str(ROOT / "jobs" / "recipes")]
     assert run(["reproduce", "bg-main", "--plan", *recipes, "--images-per-second", "1000", "250", "--json", "p"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "bg-main: 38 stages"
+    assert lines[0] == "bg-main, paper protocol: 38 stages"
     assert "0 done, 0 to do, 38 cannot run" in lines
     assert any(line.startswith("  ImageNet-9 (train): missing: ") and "original/train" in line for line in lines)
     # 18 trainings of 45,405 images for 800 epochs, at 1000 images a second.

@@ -5,6 +5,7 @@ Each picture shows a bright rectangle on dark ground, and its truth is that rect
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -70,12 +71,12 @@ def write_cub(root: Path, *, segmentations: Path | None = None) -> None:
 FLOWER_NUMBERS = {"trnid": [3, 1], "valid": [5], "tstid": [2, 4, 6]}
 
 
-def write_flowers(root: Path) -> None:
+def write_flowers(root: Path, numbers_of_part: Mapping[str, list[int]] = FLOWER_NUMBERS) -> None:
     """Six flowers of three classes; masks on JPEG blue."""
     labels = np.array([[3, 1, 2, 2, 1, 3]], dtype=np.uint8)
     root.mkdir(parents=True, exist_ok=True)
     savemat(root / "imagelabels.mat", {"labels": labels})
-    savemat(root / "setid.mat", {name: np.array([numbers], np.uint16) for name, numbers in FLOWER_NUMBERS.items()})
+    savemat(root / "setid.mat", {name: np.array([numbers], np.uint16) for name, numbers in numbers_of_part.items()})
     for place in range(6):
         write_picture(root / "jpg" / f"image_{place + 1:05d}.jpg", place)
         path = root / "segmim" / f"segmim_{place + 1:05d}.jpg"

@@ -1,8 +1,8 @@
 """Linear evaluation: accuracy of a linear classifier on features that stay fixed.
 
 `linear_evaluation` follows the paper's appendix, which follows SimCLR: multinomial logistic regression whose L2 penalty
-is chosen among 45 logarithmically spaced values from 1e-6 to 1e5 on a held-out part of the training split. The penalty
-has the sum form of `objectaware.evaluate.logistic`, sum_i CE_i + penalty / 2 * ||W||^2.
+is chosen among 45 logarithmically spaced values from 1e-6 to 1e5, on a held-out part of the training split or on a
+validation set. The penalty has the sum form of `objectaware.evaluate.logistic`, sum_i CE_i + penalty / 2 * ||W||^2.
 
 With `compat="official"` it does what the official code does, for its numbers. `few_shot_error` fits the classifier to a
 few images per class. The last functions put accuracies together: over seeds, backgrounds and corruptions.
@@ -15,7 +15,7 @@ import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -67,6 +67,7 @@ def linear_evaluation(
     train_features: Array | FeatureBatches,
     train_labels: Array | None = None,
     *,
+    validation: FeatureBatches | None = None,
     holdout_fraction: float = 0.2,
     holdout_size: int | None = None,
     seed: int = 0,
@@ -84,6 +85,8 @@ def linear_evaluation(
             that do not fit in memory come as batches: each step of a search is then one pass over them, and the result
             is the same up to rounding.
         train_labels: (N,) integers from 0. Batches bring their own.
+        validation: Features and labels that choose the penalty in place of a hold-out, in the precision of
+            `train_features`. The classifier is then fitted to all of the training split, and never to these.
         holdout_fraction: Share of each class that is held out, in (0, 1), rounded to whole samples; every
             class keeps at least one sample to train on.
         holdout_size: Number of samples held out, in place of the share. docs/recipes.md lists the paper's.
@@ -92,7 +95,8 @@ def linear_evaluation(
         min_penalty: Smallest penalty, positive.
         max_penalty: Largest penalty.
         refit: Whether the final classifier is fitted on all of the training split (the default, as SimCLR
-            does) or on the part that was not held out (as the official code does).
+            does) or on the part that was not held out (as the official code does). With `validation` nothing is held
+            out, and both are the same.
         num_classes: Number of classes; by default one more than the largest label.
         compat: "official" for the official code's objective and optimiser (`_official_models`), in float32 and in
             memory. Penalties are then its weights w, which are tried from the smallest up. The classifier that did
@@ -123,10 +127,13 @@ def linear_evaluation(
 
     all_labels = batches.labels()
     classes = int(all_labels.max()) + 1 if num_classes is None else num_classes
-    _, held = stratified_holdout(all_labels.numpy(), fraction=holdout_fraction, size=holdout_size, seed=seed)
-    is_held = torch.zeros(len(all_labels), dtype=torch.bool)
-    is_held[held] = True
-    kept_batches, held_batches = batches.select(~is_held), batches.select(is_held)
+    if validation is not None:
+        kept_batches, held_batches = batches, validation
+    else:
+        _, held = stratified_holdout(all_labels.numpy(), fraction=holdout_fraction, size=holdout_size, seed=seed)
+        is_held = torch.zeros(len(all_labels), dtype=torch.bool)
+        is_held[held] = True
+        kept_batches, held_batches = batches.select(~is_held), batches.select(is_held)
     if not is_streamed:
         cut_out = list(held_batches.read())  # once, and not for the model of each penalty
         held_batches = FeatureBatches(lambda: iter(cut_out))
@@ -386,6 +393,28 @@ def mean_and_std(results: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], 
         else:
             raise ValueError(f"{key} is not a number in each result: {values}")
     return means, deviations
+
+
+class PairedDifference(NamedTuple):
+    """The difference of two trainings over the same seeds.
+
+    Attributes:
+        by_seed: Difference for each seed.
+        mean: Mean over the seeds.
+        std: Standard deviation of the sample of differences (divisor n - 1), and 0 for a single seed. It is small where
+            both trainings share what a seed does, however much their own numbers vary.
+    """
+
+    by_seed: tuple[float, ...]
+    mean: float
+    std: float
+
+
+def paired_difference(after: Sequence[float], before: Sequence[float]) -> PairedDifference:
+    """Return the differences of two trainings' numbers, which are given for the same seeds in the same order."""
+    by_seed = tuple(one - other for one, other in zip(after, before, strict=True))
+    mean, std = mean_and_std([{"difference": difference} for difference in by_seed])
+    return PairedDifference(by_seed, mean["difference"], std["difference"])
 
 
 def bg_gap(accuracies: Mapping[str, float]) -> float:

@@ -116,6 +116,8 @@ class Table(Display):
         localizers: Localizers by the names of their rows.
         baseline: Baseline of the gains: the row (or column) with these values under these headers and the cell's own
             values under the others; empty if the paper prints no gains.
+        reference: What numbers of several seeds are compared with where the paper prints no gains, in the form of
+            `baseline`; empty if the table has no two trainings.
         misprinted_gains: Printed gains that are wrong by more than rounding.
         row_headers: Headers of the parts of a row's name.
         column_headers: Headers of the parts of a column's name.
@@ -131,6 +133,7 @@ class Table(Display):
     num_trials: Positive
     localizers: dict[str, str] = Field(default_factory=dict)
     baseline: dict[str, str] = Field(default_factory=dict)
+    reference: dict[str, str] = Field(default_factory=dict)
     misprinted_gains: tuple[Misprint, ...] = ()
     row_headers: Key
     column_headers: Key
@@ -155,6 +158,20 @@ class Table(Display):
             (row.name, column): cell for row in self.rows for column, cell in zip(self.columns, row.cells, strict=True)
         }
 
+    def compared(self, named: dict[str, str]) -> dict[Place, Place]:
+        """Return the cell that each cell is compared with, if both have numbers and they are not the same.
+
+        Args:
+            named: `baseline` or `reference`.
+        """
+        cells = self.cells()
+        found: dict[Place, Place] = {}
+        for (row, column), cell in cells.items():
+            start = _with(row, self.row_headers, named), _with(column, self.column_headers, named)
+            if start != (row, column) and cell is not None and cells[start] is not None:
+                found[row, column] = start
+        return found
+
     def is_lower_better(self, row: Key, column: Key) -> bool:
         """Return whether a smaller number is better in a cell."""
         return self.better == "lower" or any(part in self.lower_is_better for part in (*row, *column))
@@ -169,14 +186,11 @@ def gains(table: Table) -> dict[tuple[Key, Key], float]:
     Returns:
         Gains by row and column; empty if the paper compares with no baseline.
     """
-    cells = table.cells()
-    found: dict[tuple[Key, Key], float] = {}
-    for (row, column), cell in cells.items():
-        origin = _with(row, table.row_headers, table.baseline), _with(column, table.column_headers, table.baseline)
-        start = cells[origin]
-        if origin != (row, column) and cell is not None and start is not None:
-            found[row, column] = round(cell.mean - start.mean, table.num_digits)
-    return found
+    means = {place: cell.mean for place, cell in table.cells().items() if cell is not None}
+    return {
+        place: round(means[place] - means[start], table.num_digits)
+        for place, start in table.compared(table.baseline).items()
+    }
 
 
 def _with(key: Key, headers: Key, values: dict[str, str]) -> Key:

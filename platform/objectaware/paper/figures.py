@@ -25,11 +25,13 @@ class FigurePlan:
         figure: The figure.
         stages: Stages by their names in the drawing, in the order of the columns.
         images: Parts of data sets that are shown unchanged.
+        protocol: How linear evaluations are done.
     """
 
     figure: Figure
     stages: dict[str, Planned]
     images: dict[str, Images]
+    protocol: plan.Protocol = "paper"
 
     def nodes(self) -> list[Node]:
         """Return all stages, each once and after the stages that it needs."""
@@ -88,14 +90,15 @@ def _parts() -> dict[str, dict[str, Node | Images]]:
     }
 
 
-def plan_figure(label: str) -> FigurePlan:
+def plan_figure(label: str, *, protocol: plan.Protocol = "paper") -> FigurePlan:
     """Plan a figure.
 
     Args:
         label: Its label, without `figure:`.
+        protocol: How linear evaluations are done.
 
     Raises:
-        InputError: The paper has no such figure.
+        InputError: The paper has no such figure, or it has no linear evaluation that `official` would change.
     """
     figures = {figure.label: figure for figure in load_figures()}
     if label not in figures:
@@ -103,4 +106,6 @@ def plan_figure(label: str) -> FigurePlan:
         raise InputError("figure", label, "is not a figure of the paper", remedy)
     parts = _parts()[label].items()
     stages = {name: part for name, part in parts if isinstance(part, Planned)}
-    return FigurePlan(figures[label], stages, {name: part for name, part in parts if isinstance(part, Images)})
+    changed = plan.by_protocol(f"figure:{label}", stages.values(), protocol)
+    images = {name: part for name, part in parts if isinstance(part, Images)}
+    return FigurePlan(figures[label], {name: changed[part] for name, part in stages.items()}, images, protocol)

@@ -208,12 +208,12 @@ def ordered(nodes: Iterable[Node]) -> list[Node]:
     return list(found)
 
 
-def replaced(value: Any, change: Callable[[Published], Node]) -> Any:  # noqa: ANN401 - a node, or any value of a field
-    """Return a node in which all published networks and masks are replaced, also in the nodes that it needs.
+def replaced(value: Any, change: Callable[[Published | Planned], Node]) -> Any:  # noqa: ANN401 - or a field's value
+    """Return a node after a change to it and to all nodes that it needs, each after those that it needs itself.
 
     Args:
         value: The node.
-        change: Returns the replacement.
+        change: Returns what takes the place of a stage, or of published networks or masks.
     """
     match value:
         case Published():
@@ -221,7 +221,7 @@ def replaced(value: Any, change: Callable[[Published], Node]) -> Any:  # noqa: A
         case Kept():
             return replace(value, training=replaced(value.training, change))
         case Planned():
-            return replace(value, fields=replaced(value.fields, change))
+            return change(replace(value, fields=replaced(value.fields, change)))
         case Options():
             return Options({name: replaced(inner, change) for name, inner in value.items()})
     return value

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 from objectaware.config import PRESETS
 from objectaware.errors import InputError
@@ -19,6 +19,8 @@ from objectaware.recipes import merged
 
 Names = Mapping[str, str]
 """Names of a cell's row and column, by the headers of its table."""
+Protocol = Literal["paper", "official"]
+"""How linear evaluations are done: as the paper's text says, or as the published code does."""
 
 _NAMES: dict[str, dict[str, Any]] = read_data("names.yaml")
 
@@ -217,6 +219,35 @@ def classified(network: Node, name: str) -> Planned:
     return nodes.linear(network, Images(test.name, "train"), {"test": test}, **holdout)
 
 
+def by_protocol(label: str, values: Iterable[Planned], protocol: Protocol) -> dict[Planned, Planned]:
+    """Return the stages of a table or figure under a protocol, by the stages under that of the paper.
+
+    Under the protocol `official`, each linear evaluation that they are or need has the published code's objective and
+    optimiser and is not fitted again. The data set's validation part chooses its penalty if the code uses one.
+
+    Raises:
+        InputError: The protocol changes none of them.
+    """
+    if protocol == "paper":
+        return {value: value for value in values}
+    found = {value: nodes.replaced(value, _official) for value in dict.fromkeys(values)}
+    if all(old == new for old, new in found.items()):
+        problem = f"changes nothing in {label}, which has no linear evaluation"
+        raise InputError("protocol", protocol, problem, "Leave it out.")
+    return found
+
+
+def _official(node: Published | Planned) -> Node:
+    if isinstance(node, Published) or node.kind != "linear":
+        return node
+    fields = options(node.fields, compat="official")
+    train = node.fields["train"]
+    if train.name in _NAMES["validation_parts"]:
+        assert not fields.keys() & {"holdout_size", "holdout_fraction"}, "two ways to choose the penalty"
+        fields = options(fields, validation=Images(train.name, _NAMES["validation_parts"][train.name]))
+    return replace(node, fields=fields, description=f"{node.description}, official protocol")
+
+
 def _classified_accuracy(names: Names, seed: int) -> Value:
     return Value(classified(network_of(names, seed), names["Test data set"]), (("accuracies", "test"),))
 
@@ -321,26 +352,30 @@ class TablePlan:
         table: The table, with the paper's numbers.
         seeds: Seeds of the trainings behind each number.
         cells: One value per seed, by row and column; no entry for a dash in the paper.
+        protocol: How linear evaluations are done.
     """
 
     table: Table
     seeds: tuple[int, ...]
     cells: dict[Place, tuple[Value, ...]]
+    protocol: Protocol = "paper"
 
     def nodes(self) -> list[Node]:
         """Return all stages, each once and after the stages that it needs."""
         return nodes.ordered(value.node for values in self.cells.values() for value in values)
 
 
-def plan_table(label: str, *, num_seeds: int | None = None) -> TablePlan:
+def plan_table(label: str, *, num_seeds: int | None = None, protocol: Protocol = "paper") -> TablePlan:
     """Plan a table.
 
     Args:
         label: One of `TABLE_LABELS`.
         num_seeds: Trainings per number, with seeds from 0; by default as many as in the paper.
+        protocol: How linear evaluations are done.
 
     Raises:
-        InputError: The paper has no such table, or `num_seeds` is below 1.
+        InputError: The paper has no such table, `num_seeds` is below 1, or the table has no linear evaluation that
+            `official` would change.
     """
     table = load_table(label)
     if num_seeds is not None and num_seeds < 1:
@@ -351,4 +386,8 @@ def plan_table(label: str, *, num_seeds: int | None = None) -> TablePlan:
         if printed is not None:
             names = dict(zip((*table.row_headers, *table.column_headers), (*row, *column), strict=True))
             cells[row, column] = tuple(_CELLS[label](names, seed) for seed in seeds)
-    return TablePlan(table, seeds, cells)
+    stages = by_protocol(label, (value.node for values in cells.values() for value in values), protocol)
+    cells = {
+        place: tuple(replace(value, node=stages[value.node]) for value in values) for place, values in cells.items()
+    }
+    return TablePlan(table, seeds, cells, protocol)

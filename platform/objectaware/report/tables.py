@@ -5,10 +5,13 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from objectaware.paper import Cell, Display, Place, Table, gains
+
+if TYPE_CHECKING:
+    from objectaware.evaluate.linear import PairedDifference
 
 Rows = Mapping[str, Mapping[str, float]]
 """Cells by row and column. Rows and columns appear in the order of their first occurrence."""
@@ -180,24 +183,32 @@ class TableReport:
             seeds, or the reason why it is missing. There is nothing where the paper has a dash.
         seeds: Seeds of the trainings behind each number.
         mark: Name of the scale, a prefix of every line; empty at full scale.
+        protocol: How linear evaluations were done, `paper` or `official`.
+        gains: Differences over the same seeds from the training that a cell is compared with, by row and column.
     """
 
     table: Table
     measured: Mapping[Place, Cell | str]
     seeds: tuple[int, ...]
     mark: str = ""
+    protocol: str = "paper"
+    gains: Mapping[Place, PairedDifference] = field(default_factory=dict)
 
     def difference(self, place: Place) -> float | None:
         """Return the measured number minus the paper's, in the table's unit; None if one of them is missing."""
         printed, measured = self.table.cells()[place], self.measured.get(place)
         return measured.mean - printed.mean if printed is not None and isinstance(measured, Cell) else None
 
+    def title(self) -> str:
+        """Return the table's label with the protocol."""
+        return f"{self.table.label}, {self.protocol} protocol"
+
     def text(self) -> str:
-        """Format the table with three lines per row, each line with the mark."""
+        """Format the table with three lines per row, or four if there are gains, each line with the mark."""
         table = self.table
         lines = ruled(self._lines(), num_names=len(table.row_headers) + 1, num_headers=len(table.column_headers))
         unit = "" if table.unit == "1" else f" ({table.unit})"
-        head = [f"{table.label}: {table.caption}", f"{table.measure}{unit}; {table.better} is better"]
+        head = [f"{self.title()}: {table.caption}", f"{table.measure}{unit}; {table.better} is better"]
         start = f"{self.mark} | " if self.mark else ""
         return "\n".join(start + line for line in [*head, *lines, *self.notes()])
 
@@ -210,7 +221,7 @@ class TableReport:
         cells = markdown([titles, *rows], num_names=len(table.row_headers) + 1)
         mark = f" ({self.mark})" if self.mark else ""
         notes = "\n".join(f"- {note}" for note in self.notes())
-        return f"# {table.label}{mark}\n\n{table.caption}. {table.measure}.\n\n{cells}\n\n{notes}\n"
+        return f"# {self.title()}{mark}\n\n{table.caption}. {table.measure}.\n\n{cells}\n\n{notes}\n"
 
     def notes(self) -> list[str]:
         """Return the lines below the table: seeds, missing cells with their reasons, and the paper's notes."""
@@ -218,12 +229,19 @@ class TableReport:
         lines = [f"seeds of the trainings: {seeds} (the paper has {self.table.num_trials})"]
         reasons = Counter(one for one in self.measured.values() if isinstance(one, str))
         lines += [f"{number} cells missing: {reason}" for reason, number in reasons.items()]
+        if self.gains:
+            compared = self.table.baseline or self.table.reference
+            named = ", ".join(f"{header} {value}" for header, value in compared.items())
+            lines.append(f"gain: difference from {named} with the same seed, mean ± standard deviation over the seeds")
         if self.mark:
             lines.append("pictures made by code and a few steps of training: not comparable with published numbers")
         return lines + ([f"note: {self.table.notes}"] if self.table.notes else [])
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return one row of data per cell: its names, the paper's number, the measured one, and their difference."""
+        """Return one row of data per cell: its names, the paper's number, the measured one, their difference, and gain.
+
+        The gain has columns of its own, also for each seed, if the table has gains.
+        """
         rows = []
         for (row, column), printed in self.table.cells().items():
             measured = self.measured.get((row, column), "the paper has none")
@@ -239,13 +257,26 @@ class TableReport:
                     "measured": mean,
                     "measured std": std,
                     "difference": self.difference((row, column)),
+                    **self._gain_columns((row, column)),
                     "missing": measured if isinstance(measured, str) else "",
                 }
             )
         return rows
 
+    def _gain_columns(self, place: Place) -> dict[str, float | None]:
+        if not self.gains:
+            return {}
+        names = ["gain", "gain std", *(f"gain seed {seed}" for seed in self.seeds)]
+        gain = self.gains.get(place)
+        if gain is None:
+            return dict.fromkeys(names)
+        return dict(zip(names, (gain.mean, gain.std, *gain.by_seed), strict=True))
+
     def _lines(self) -> list[list[str]]:
-        """Return the texts of all cells: the columns' names, then three lines per row: paper, measured, difference."""
+        """Return the texts of all cells: the columns' names, then per row the lines paper, measured, difference, gain.
+
+        There is no line of gains if the table has none.
+        """
         table, digits = self.table, self.table.num_digits
         lines = _column_lines(table, extra=("",))
         for row in table.rows:
@@ -257,6 +288,10 @@ class TableReport:
             lines.append([*row.name, "paper", *printed])
             lines.append([*blank, "measured", *measured])
             lines.append([*blank, "difference", *differences])
+            if self.gains:
+                found = [self.gains.get((row.name, column)) for column in table.columns]
+                texts = ["" if gain is None else f"{gain.mean:+.{digits}f} ± {gain.std:.{digits}f}" for gain in found]
+                lines.append([*blank, "gain", *texts])
         return lines
 
     def _text(self, place: Place) -> str:
@@ -288,7 +323,7 @@ def demo_tables(results: Mapping[str, Any]) -> list[DemoTable]:
     """Make the tables of a demo's results.
 
     Args:
-        results: Result of `run_demo`: for one seed, or `mean` and `std` over several seeds.
+        results: Result of `run_demo`: for one seed, or `mean`, `std` and `change` over several seeds.
 
     Returns:
         One table of localization, and one of linear evaluation with the change through the debiased training.
@@ -296,8 +331,10 @@ def demo_tables(results: Mapping[str, Any]) -> list[DemoTable]:
     kind = "background" if "background" in results.get("mean", results) else "object_crop"
     means = _demo_rows(results.get("mean", results), kind)
     deviations = _demo_rows(results["std"], kind) if "std" in results else {}
-    for row in means[kind].values():
+    for test, row in means[kind].items():
         row["change"] = list(row.values())[-1] - row["baseline"]
+        if deviations:
+            deviations[kind][test]["change"] = results["change"][test]["std"]
     titles = {
         "localization": ("Mask mIoU on scenes (center_box knows the size that fits best: an oracle)", 3),
         kind: ("Accuracy of a linear classifier on scenes, per cent", 1),

@@ -82,6 +82,10 @@ class FeatureConfig(Model):
     center_crop: bool = True
     execution: EvaluateExecution = EvaluateExecution()
 
+    def data_sets(self) -> dict[str, DataConfig]:
+        """Return the data sets whose features are read, by name."""
+        raise NotImplementedError
+
 
 class TestsConfig(FeatureConfig):
     """Images with known classes and images whose classes are found out, seen by a network.
@@ -94,6 +98,10 @@ class TestsConfig(FeatureConfig):
     train: DataConfig
     tests: dict[str, DataConfig]
 
+    def data_sets(self) -> dict[str, DataConfig]:
+        """Return `train`, and `test NAME` for each test set."""
+        return {"train": self.train, **{f"test {name}": data for name, data in self.tests.items()}}
+
 
 class FeaturesConfig(FeatureConfig):
     """Features of the images of one data set.
@@ -105,6 +113,10 @@ class FeaturesConfig(FeatureConfig):
 
     data: DataConfig
     class_names: tuple[str, ...] | None = None
+
+    def data_sets(self) -> dict[str, DataConfig]:
+        """Return `data`."""
+        return {"data": self.data}
 
 
 class ContextualConfig(FeaturesConfig):
@@ -126,14 +138,8 @@ class ContextualConfig(FeaturesConfig):
 
 
 def data_sets_of(config: FeatureConfig) -> dict[str, Dataset]:
-    """Return the data sets of an evaluation by name: `data`, or `train` and `test NAME` for each test set."""
-    if isinstance(config, FeaturesConfig):
-        return {"data": Dataset.of(config.data)}
-    assert isinstance(config, TestsConfig)
-    return {
-        "train": Dataset.of(config.train),
-        **{f"test {name}": Dataset.of(data) for name, data in config.tests.items()},
-    }
+    """Open the data sets of an evaluation, by the names of `FeatureConfig.data_sets`."""
+    return {name: Dataset.of(data) for name, data in config.data_sets().items()}
 
 
 def _class_names(config: FeatureConfig) -> tuple[str, ...] | None:

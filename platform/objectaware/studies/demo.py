@@ -14,7 +14,7 @@ from objectaware.config import PRESETS, DataConfig, LocalizeConfig, Model, Pretr
 from objectaware.config.variants import default_names
 from objectaware.data.scenes import build_scenes
 from objectaware.errors import InputError
-from objectaware.evaluate.linear import VARIANTS, mean_and_std
+from objectaware.evaluate.linear import VARIANTS, mean_and_std, paired_difference
 from objectaware.recipes import merged
 from objectaware.report.tables import demo_tables, markdown_report
 from objectaware.stages.linear import LinearConfig
@@ -30,6 +30,8 @@ _POLICIES: dict[Variant, dict[str, Any]] = {
     "multi-object": {"name": "object_crop"},
 }
 """The policy that debiases each variant of the scenes."""
+_KINDS: dict[Variant, str] = {"single-object": "background", "multi-object": "object_crop"}
+"""The name of each variant's accuracies in the results."""
 _LOCALIZATION_SIZE: dict[Variant, Fraction] = {"single-object": Fraction(4, 3), "multi-object": Fraction(5, 3)}
 """Side of the pictures for localization divided by that of the views: the setting `scenes`, and a larger one for the
 smaller objects of pictures with several."""
@@ -111,8 +113,9 @@ def run_demo(context: Context, config: DemoConfig, seeds: Sequence[int]) -> dict
         seeds: Seeds of the scenes and of every stage.
 
     Returns:
-        For one seed, the result of `_run_seed`; for several, a list of these under `seeds`, and `mean` and `std` (of
-        the sample) in the same form.
+        For one seed, the result of `_run_seed`; for several, a list of these under `seeds`, `mean` and `std` (of the
+        sample) in the same form, and `change`: by test set, the difference of the debiased training from the baseline
+        with the same seed, as `by_seed`, `mean` and `std`.
     """
     name = f"demo {config.variant}, seeds {' '.join(map(str, seeds))}"
     described = {**config.model_dump(mode="json"), "seeds": list(seeds)}
@@ -121,13 +124,30 @@ def run_demo(context: Context, config: DemoConfig, seeds: Sequence[int]) -> dict
         results = each[0]
         if len(each) > 1:
             mean, deviation = mean_and_std([{k: v for k, v in result.items() if k != "seed"} for result in each])
-            results = {"seeds": each, "mean": mean, "std": deviation}
+            results = {"seeds": each, "mean": mean, "std": deviation, "change": _changes(config, each)}
         for table in demo_tables(results):
-            parent.log_table(table.name, [{"row": row, **cells} for row, cells in table.rows.items()])
+            spread = {
+                row: {f"{column} std": value for column, value in cells.items()}
+                for row, cells in (table.deviations or {}).items()
+            }
+            rows = [{"row": row, **cells, **spread.get(row, {})} for row, cells in table.rows.items()]
+            parent.log_table(table.name, rows)
             for row, cells in table.rows.items():
                 parent.log_metrics({f"{table.name}.{row}.{column}": value for column, value in cells.items()})
         parent.log_text("report.md", markdown_report(results, variant=config.variant))
     return results
+
+
+def _changes(config: DemoConfig, each: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return the difference of the debiased training from the baseline over the same seeds, by test set."""
+    kind, debiased = _KINDS[config.variant], _POLICIES[config.variant]["name"]
+    trainings = [result[kind] for result in each]
+    return {
+        test: paired_difference(
+            [one[debiased][test] for one in trainings], [one["baseline"][test] for one in trainings]
+        )._asdict()
+        for test in trainings[0]["baseline"]
+    }
 
 
 def _run_seed(context: Context, config: DemoConfig, seed: int) -> dict[str, Any]:
@@ -146,9 +166,7 @@ def _run_seed(context: Context, config: DemoConfig, seed: int) -> dict[str, Any]
     return {
         "seed": seed,
         "localization": {name: scores[row]["miou"] for name, row in _LOCALIZATION_ROWS.items()},
-        "background" if config.variant == "single-object" else "object_crop": {
-            name: dict(results[f"linear {name}"].values["accuracies"]) for name in networks
-        },
+        _KINDS[config.variant]: {name: dict(results[f"linear {name}"].values["accuracies"]) for name in networks},
         "seconds": time.monotonic() - started,
         "peak_memory_mib": memory.peak_mib,
     }

@@ -16,7 +16,7 @@ from objectaware.data.published import published_set
 from objectaware.errors import InputError
 from objectaware.paper import nodes
 from objectaware.paper.nodes import Images, Kept, Node, Planned, Published, images_of
-from objectaware.paper.plan import recipe_parts
+from objectaware.paper.plan import Protocol, recipe_parts
 from objectaware.planning import model
 from objectaware.planning.model import Machine, Rates, StageWork, Work, format_hours
 from objectaware.studies.reproduce.scale import Scale, obstacles, published_number
@@ -231,6 +231,7 @@ class PlanReport:
         rates: Rates that the hours are computed with.
         machine: Machine that elapsed hours are computed for; None if the rates do not suffice for that.
         mark: Mark of the scale, printed on every line.
+        protocol: How linear evaluations are done.
     """
 
     name: str
@@ -239,10 +240,12 @@ class PlanReport:
     rates: Rates
     machine: Machine | None
     mark: str = ""
+    protocol: Protocol = "paper"
 
     def text(self) -> str:
         """Return the plan for the terminal, with the mark on every line."""
-        lines = [f"{self.name}: {len(self.stages)} stages", *map(self._stage_line, self.stages), "data sets:"]
+        title = f"{self.name}, {self.protocol} protocol: {len(self.stages)} stages"
+        lines = [title, *map(self._stage_line, self.stages), "data sets:"]
         lines += [f"  {line.name} ({', '.join(line.parts)}): {line.state()}" for line in self.data]
         reasons = Counter(line.reason for line in self.stages if line.reason)
         lines += [f"{number} stages cannot run: {reason}" for reason, number in reasons.items()]
@@ -295,6 +298,7 @@ def plan_report(
     machine: Machine | None = None,
     done: Collection[Node],
     shown: Sequence[Images] = (),
+    protocol: Protocol = "paper",
 ) -> PlanReport:
     """Return the report on the cost of a plan.
 
@@ -306,6 +310,7 @@ def plan_report(
         machine: Machine to compute elapsed hours for; None leaves them out.
         done: Nodes that are `finished`.
         shown: Images that a figure shows without a stage.
+        protocol: How linear evaluations are done.
     """
     missing = obstacles(scale, planned)
     lines = []
@@ -319,7 +324,7 @@ def plan_report(
     for images in dict.fromkeys([*(images for node in planned for images in images_of(node)), *shown]):
         wanted.setdefault(images.name, []).append(images)
     data = tuple(_data_line(scale, name, parts) for name, parts in wanted.items())
-    return PlanReport(name, tuple(lines), data, rates, machine, scale.mark)
+    return PlanReport(name, tuple(lines), data, rates, machine, scale.mark, protocol)
 
 
 def finished(

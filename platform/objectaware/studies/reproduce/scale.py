@@ -261,6 +261,7 @@ _EVALUATION: Fields = {
     "num_penalties": 3,
     "perplexity": 3.0,
 }
+_HOLDOUT = {"holdout_fraction", "holdout_size"}
 _DETECTION: Fields = {
     "num_iterations": 2,
     "decay_iterations": (),
@@ -358,11 +359,13 @@ class Smoke(Scale):
             return {"image_size": _SIZE, "execution": execution}
         if node.kind == "detection":
             return _DETECTION
-        known = _model(node).model_fields
+        known = _model(node).model_fields.keys() - (_HOLDOUT if "validation" in node.fields else ())
         return {name: value for name, value in _EVALUATION.items() if name in known}
 
 
-def _stand_in(node: Published) -> Node:
+def _stand_in(node: Published | Planned) -> Node:
+    if isinstance(node, Planned):
+        return node
     if node.kind == "masks":
         assert node.images is not None, node.name
         box = {"localizer": {"name": "center_box", "side_fraction": 0.7}, "crf": False}

@@ -21,9 +21,10 @@ from objectaware.data.images import read_image, resize_image
 from objectaware.data.storage import Storage
 from objectaware.errors import InputError
 from objectaware.evaluate.features import compute_features
+from objectaware.evaluate.linear import paired_difference
 from objectaware.localize.mask_store import ITERATIONS_NAME, MaskRow, read_rows
 from objectaware.methods.checkpoint import load_classifier, load_encoder, local_checkpoint
-from objectaware.paper import Cell
+from objectaware.paper import Cell, Place
 from objectaware.paper.figures import CROPS, EPOCHS, FigurePlan
 from objectaware.paper.nodes import Images, ImagesOfClass, Node, Planned, Value, ordered, stages_below, title
 from objectaware.paper.plan import BIASED_CLASSES, TablePlan
@@ -107,14 +108,14 @@ def run_table(context: Context, scale: Scale, plan: TablePlan) -> TableReport:
     missing = obstacles(scale, nodes)
     if all(values[0].node in missing for values in cells.values()):
         raise _missing("table", plan.table.label, plan.table.label, "computed", missing.values())
-    with _open_study(context, scale, plan.table.label, plan.table.datasets, plan.seeds) as (context, parent):
+    with _open_study(context, scale, plan, plan.table.label, plan.table.datasets, plan.seeds) as (context, parent):
         outcome = run(context, steps_of(scale, [node for node in nodes if node not in missing]), keep_going=True)
         reasons_by_node = {**missing, **outcome.failures}
-        measured = {place: _measure(values, outcome.results, reasons_by_node) for place, values in cells.items()}
-        report = TableReport(plan.table, measured, plan.seeds, scale.mark)
-        parent.log_table(f"{plan.table.label} ({scale.mark})" if scale.mark else plan.table.label, report.rows())
-        numbers = {(*row, *column): one.mean for (row, column), one in measured.items() if isinstance(one, Cell)}
-        parent.log_metrics({".".join((plan.table.label, *names)): mean for names, mean in numbers.items()})
+        numbers = {place: _numbers(values, outcome.results, reasons_by_node) for place, values in cells.items()}
+        report = _report(plan, scale, numbers)
+        parent.log_table(_marked(plan.table.label, plan, scale), report.rows())
+        means = {(*row, *column): one.mean for (row, column), one in report.measured.items() if isinstance(one, Cell)}
+        parent.log_metrics({".".join((plan.table.label, *names)): mean for names, mean in means.items()})
         parent.log_text("report.md", report.markdown())
         outcome.raise_failures(report)
     return report
@@ -125,23 +126,49 @@ def _missing(kind: str, label: str, argument: str, done: str, reasons: Iterable[
     return InputError(kind, label, problem, f"`objectaware reproduce {argument} --plan` lists what it needs.")
 
 
+def _marked(label: str, plan: TablePlan | FigurePlan, scale: Scale) -> str:
+    """Return the name of a table or figure in MLflow, with its protocol and scale unless they are the paper's."""
+    protocol = "" if plan.protocol == "paper" else f", {plan.protocol} protocol"
+    return f"{label}{protocol} ({scale.mark})" if scale.mark else f"{label}{protocol}"
+
+
 def _open_study(
-    context: Context, scale: Scale, label: str, datasets: Sequence[str], seeds: Sequence[int]
+    context: Context,
+    scale: Scale,
+    plan: TablePlan | FigurePlan,
+    label: str,
+    datasets: Sequence[str],
+    seeds: Sequence[int],
 ) -> AbstractContextManager[tuple[Context, Tracker]]:
     """Open the study of a table or figure. Under the context that it yields, every line of progress names the scale."""
     mark = scale.mark
-    described = {"label": label, "seeds": list(seeds), "scale": mark or "full"}
+    described = {"label": label, "protocol": plan.protocol, "seeds": list(seeds), "scale": mark or "full"}
     if mark:
         context = replace(context, services=replace(context.services, progress=MarkedProgress(mark)))
-    name = f"{label} ({mark})" if mark else label
+    name = _marked(label, plan, scale)
     return open_study(context, "paper", name=name, dataset=mark or ", ".join(datasets), config=described)
 
 
-def _measure(values: Sequence[Value], results: Mapping[Node, StageResult], reasons: Mapping[Node, str]) -> Cell | str:
+def _numbers(
+    values: Sequence[Value], results: Mapping[Node, StageResult], reasons: Mapping[Node, str]
+) -> list[float] | str:
+    """Return the number of each seed, or the reason why one is missing."""
     reason = next((reasons[value.node] for value in values if value.node in reasons), None)
     if reason is not None:
         return reason
-    return Cell.over_seeds([value.read(results[value.node].values) for value in values])
+    return [value.read(results[value.node].values) for value in values]
+
+
+def _report(plan: TablePlan, scale: Scale, numbers: Mapping[Place, list[float] | str]) -> TableReport:
+    """Return the table of numbers by row, column and seed, with gains if there are several seeds."""
+    measured = {place: one if isinstance(one, str) else Cell.over_seeds(one) for place, one in numbers.items()}
+    compared = plan.table.compared(plan.table.baseline or plan.table.reference) if len(plan.seeds) > 1 else {}
+    gains = {
+        place: paired_difference(after, before)
+        for place, start in compared.items()
+        if not isinstance(after := numbers[place], str) and not isinstance(before := numbers[start], str)
+    }
+    return TableReport(plan.table, measured, plan.seeds, scale.mark, plan.protocol, gains)
 
 
 def run_figure(context: Context, scale: Scale, plan: FigurePlan) -> list[str]:
@@ -165,8 +192,8 @@ def run_figure(context: Context, scale: Scale, plan: FigurePlan) -> list[str]:
     missing = [*obstacles(scale, plan.nodes()).values(), *(problem for problem in shown if problem is not None)]
     if missing:
         raise _missing("figure", label, f"figure:{label}", "drawn", missing)
-    name = f"{label}-smoke" if scale.mark else label
-    with _open_study(context, scale, f"figure:{label}", plan.figure.datasets, (0,)) as (context, parent):
+    name = "-".join([label, *(["official"] if plan.protocol == "official" else []), *(["smoke"] if scale.mark else [])])
+    with _open_study(context, scale, plan, f"figure:{label}", plan.figure.datasets, (0,)) as (context, parent):
         outcome = run(context, steps_of(scale, plan.nodes()), keep_going=True)
         outcome.raise_failures()
         pictures = DRAWINGS[label](Materials(scale, plan, outcome.results, context.services.tracking))
