@@ -49,6 +49,7 @@ def test_a_reader_that_has_seen_enough_ends_a_command_quietly(words: list[str]) 
     "command",
     [
         *("demo", "pretrain", "localize", "evaluate linear", "data build scenes", "export backbone", "ui"),
+        "data build challenge",
         *(f"evaluate {name}" for name in ("knn", "shift", "few-shot", "class-distance", "losses", "detection")),
     ],
 )

@@ -83,6 +83,7 @@ def test_a_file_that_cannot_be_written(words: list[str], here: Path, capsys: pyt
         ["data", "pack", "photos", "--out"],
         ["data", "build", "scenes", "--out"],
         ["data", "build", "imagenet9", "photos", "--out"],
+        ["data", "build", "challenge", "photos", "--layout", "coco", "--split", "val", "--out"],
         ["export", "masks", "masks", "--out"],
         [*LOCALIZE, "--out"],
         [*LOCALIZE, "--storage"],

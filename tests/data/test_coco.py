@@ -70,6 +70,19 @@ def test_foreground_is_the_union_of_all_instances_and_crowds(root: Path) -> None
     assert not coco.foreground_mask(1).any()
 
 
+def test_each_class_has_a_mask_of_its_own(root: Path) -> None:
+    truth = _val(root).truth()
+    assert truth.has_classes
+    cars, dogs = np.zeros((10, 20), bool), np.zeros((10, 20), bool)
+    cars[2:6, 4:8] = dogs[8:9, 18:19] = True
+    cars[:, :2] = True  # the crowd
+    masks = truth.class_masks(0)
+    assert list(masks) == ["car", "dog"]
+    np.testing.assert_array_equal(masks["car"], cars)
+    np.testing.assert_array_equal(masks["dog"], dogs)
+    assert truth.class_masks(1) == {}
+
+
 def test_instances_have_relative_boxes(root: Path) -> None:
     coco = load_coco(root, "val")
     expected = [(0.2, 0.2, 0.4, 0.6), (0.9, 0.8, 0.95, 0.9), (0.0, 0.0, 0.1, 1.0)]

@@ -166,7 +166,7 @@ def test_marker_records_the_parameters(single: Path) -> None:
 def test_interrupted_build_is_completed(tmp_path: Path, multi: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "scenes"
     written = 0
-    write_jpeg = scenes._write_jpeg
+    write_jpeg = scenes.write_jpeg
 
     def stop_after_five(path: Path, image: NDArray[np.uint8]) -> None:
         nonlocal written
@@ -177,7 +177,7 @@ def test_interrupted_build_is_completed(tmp_path: Path, multi: Path, monkeypatch
         write_jpeg(path, image)
 
     with monkeypatch.context() as patch:
-        patch.setattr(scenes, "_write_jpeg", stop_after_five)
+        patch.setattr(scenes, "write_jpeg", stop_after_five)
         with pytest.raises(KeyboardInterrupt):
             build_scenes(out, variant="multi-object", **SMALL)
     assert not (out / "scenes.json").exists()

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from objectaware.data.sets.voc import VocTruth
 from objectaware.errors import InputError
@@ -48,6 +49,18 @@ def test_masks_leave_the_border_out(root: Path) -> None:
         np.testing.assert_array_equal(objects.ignored(index), border)
         np.testing.assert_array_equal(objects.mask(index), rectangle(place) & ~border)
         assert len(objects.boxes(index)) == 2
+
+
+def test_pixels_of_a_mask_name_their_class(root: Path) -> None:
+    objects = VocTruth(data_set("voc", root, "segmentation-val"), IMAGES[4:])
+    assert objects.has_classes
+    masks = objects.class_masks(0)
+    assert list(masks) == ["person"]  # number 15 of the published list
+    np.testing.assert_array_equal(masks["person"], objects.mask(0))
+    path = root / "SegmentationClass" / f"{VOC_NAMES[4]}.png"
+    Image.fromarray(np.full((30, 40), 21, np.uint8)).save(path)
+    with pytest.raises(InputError, match=r"has pixels of class 21, of 20 classes"):
+        objects.class_masks(0)
 
 
 def test_what_is_missing_or_malformed_is_named(root: Path) -> None:

@@ -21,6 +21,8 @@ _MAX_PRINTED = 10
 """Number of unreadable images that `data pack` names."""
 _MAX_LISTED = 100
 """Number of unreadable images that it writes with `--json`, each with the reason."""
+_MAX_ROWS = 12
+"""Number of classes that the panel of `data build challenge` shows."""
 
 
 @command("data build scenes", "--out DIR", "Write the embedded data set.")
@@ -301,6 +303,99 @@ def build_imagenet9(
     print(f"imagenet9: {built.folder} ({built.num_images} images)")
     print(f"candidates by superclass: {', '.join(str(number) for number in built.num_candidates)}")
     print(f"left out, since published test pictures show them: {built.num_held_back}")
+
+
+@command("data build challenge", "ROOT --layout L --out DIR", "Make a Backgrounds Challenge of photos with masks.")
+def build_challenge(
+    root: Positional[str],
+    layout: str,
+    out: Path,
+    split: str | None = None,
+    train_split: str | None = None,
+    metadata: str | None = None,
+    classes: str | None = None,
+    num_classes: int = 9,
+    num_per_class: int = 450,
+    image_size: int = 224,
+    min_object: float = 0.05,
+    seed: int = 0,
+    num_processes: int | None = None,
+    json: Path | None = None,
+) -> None:
+    """Cut objects out of photos by their true masks and write the variants of the Backgrounds Challenge.
+
+    `evaluate background` measures on them how much a network relies on backgrounds. The page docs/data.md says which
+    photos are left out and how squares are cut.
+
+    Args:
+        root: Folder of the data set.
+        layout: Its layout, which must have true masks and classes. `objectaware data list` names the layouts.
+        out: Folder to write to, new or empty.
+        split: Part of the data set that the test pictures are made of, if the layout has parts.
+        train_split: Part that the training pictures are made of. By default half of the photos of `split`.
+        metadata: Folder of the layout's metadata, if it has some.
+        classes: Names of the classes with commas between them; the order decides which one is next. By default the
+            most frequent ones.
+        num_classes: Largest number of the most frequent classes.
+        num_per_class: Largest number of pictures of each class, for training and for testing each.
+        image_size: Side of the pictures in pixels.
+        min_object: Share of the square picture that an object must cover.
+        seed: Seed of all draws.
+        num_processes: Number of processes. By default one for each processor core.
+        json: File to which the printed results are written as data.
+    """
+    from objectaware.config import DataConfig
+    from objectaware.data.challenge import build_challenge as build
+    from objectaware.stages.progress import Progress
+
+    common = require_json(Common(json=json))
+    output_folder(str(out))
+    fields = {"root": root, "layout": layout, "metadata": metadata}
+    progress = Progress()
+    progress.start("challenge")
+    built = build(
+        validated(DataConfig, {**fields, "split": split}),
+        out,
+        train=None if train_split is None else validated(DataConfig, {**fields, "split": train_split}),
+        classes=[] if classes is None else [name.strip() for name in classes.split(",")],
+        num_classes=num_classes,
+        num_per_class=num_per_class,
+        image_size=image_size,
+        min_object=min_object,
+        seed=seed,
+        num_processes=num_processes,
+        on_progress=progress.update,
+    )
+    panel = out / "panel.png"
+    panel.write_bytes(_challenge_panel(str(out), list(built.num_pictures["val"])))
+    progress.finish("challenge")
+    values = {"challenge": str(built.folder), "panel": str(panel.absolute())}
+    write_json(common, {**values, "num_pictures": built.num_pictures, "left_out": built.left_out})
+    for key, value in values.items():
+        print(f"{key}: {value}")
+    for part, numbers in built.num_pictures.items():
+        print(f"{part}: {', '.join(f'{name} {number}' for name, number in numbers.items())}")
+    for reason, number in built.left_out.items():
+        print(f"left out: {number} images: {reason}")
+
+
+def _challenge_panel(root: str, class_names: list[str]) -> bytes:
+    """Draw every variant of the first test picture of each class, one class per row."""
+    from objectaware.data.dataset import DataConfig
+    from objectaware.data.sets.backgrounds_challenge import VARIANTS, BackgroundsChallenge
+    from objectaware.report.figures import Tile, tiles_png
+
+    columns = []
+    for variant in VARIANTS:
+        images = DataConfig(root=root, layout=BackgroundsChallenge.name, variant=variant, split="val").open()
+        assert images.labels is not None
+        labels = images.labels.tolist()
+        columns.append([images.read(labels.index(label)) for label in range(min(len(class_names), _MAX_ROWS))])
+    rows = [
+        [Tile(picture, f"{name}: {variant}") for variant, picture in zip(VARIANTS, pictures, strict=True)]
+        for name, pictures in zip(class_names, zip(*columns, strict=True), strict=False)
+    ]
+    return tiles_png(rows)
 
 
 def _values(check: PublishedCheck) -> dict[str, object]:

@@ -168,17 +168,19 @@ class CocoInstances:
         """
         return self._parsed_annotations[0]
 
-    def union(self, index: int, shape: tuple[int, int]) -> NDArray[np.bool_]:
+    def union(self, index: int, shape: tuple[int, int], category: int | None = None) -> NDArray[np.bool_]:
         """Draw all instances of an image over each other, crowds included; see `union_mask`.
 
         Args:
             index: Index of the image.
             shape: Height and width of the picture that was annotated.
+            category: Index of the category to which the instances belong; by default all are drawn.
 
         Raises:
             InputError: A segmentation cannot be drawn.
         """
-        segmentations = [annotation.segmentation for annotation in self.annotations[index]]
+        drawn = [one for one in self.annotations[index] if category is None or one.category_index == category]
+        segmentations = [annotation.segmentation for annotation in drawn]
         try:
             return union_mask(segmentations, *shape)
         except (ValueError, TypeError) as error:

@@ -220,12 +220,15 @@ class GroundTruth:
         files: As given.
         has_masks: Whether every image has a mask; else there are only boxes.
         has_ignored: Whether some pixels count neither as object nor as background.
+        has_classes: Whether `class_masks` gives a mask for each class; else the label of an image, where there is one,
+            is the class of its object.
         notice: A line about them for the user, or an empty one.
         coco: The images with their numbers, in the same order, where they have annotations in COCO's format.
     """
 
     has_masks: bool = True
     has_ignored: bool = False
+    has_classes: bool = False
     notice: str = ""
     coco: CocoDataset | None = None
 
@@ -244,6 +247,13 @@ class GroundTruth:
         """Return the mask (H, W), true on any object.
 
         It has the image's size, except in wsolevaluation's sets, whose masks are 224 × 224.
+        """
+        raise NotImplementedError
+
+    def class_masks(self, index: int) -> dict[str, NDArray[np.bool_]]:
+        """Return by the class's name the mask (H, W) of all objects of each class that an image shows.
+
+        Only where `has_classes`. Masks of two classes may overlap.
         """
         raise NotImplementedError
 

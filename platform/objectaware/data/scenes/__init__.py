@@ -26,7 +26,8 @@ _JPEG_OPTIONS = [
 ]  # fmt: skip
 
 
-def _write_jpeg(path: Path, image: NDArray[np.uint8]) -> None:
+def write_jpeg(path: Path, image: NDArray[np.uint8]) -> None:
+    """Write a picture (H, W, 3) as JPEG whose edges stay sharp."""
     encoded, content = cv2.imencode(".jpg", image[:, :, ::-1], _JPEG_OPTIONS)
     assert encoded, "OpenCV did not encode a picture of its own making"
     path.write_bytes(content.tobytes())
@@ -48,7 +49,7 @@ def write_backgrounds_challenge(root: Path, split: str, plans: Sequence[pictures
         shown, mask = pictures.render_variants(plan, image_size)
         place = Path(split) / pictures.CLASS_FOLDERS[plan.classes[0]] / f"{split}_{plan.index:06d}"
         for variant, picture in shown.items():
-            _write_jpeg((root / variant / place).with_suffix(".JPEG"), picture)
+            write_jpeg((root / variant / place).with_suffix(".JPEG"), picture)
         np.save((root / "fg_mask" / place).with_suffix(".npy"), mask)
 
 
@@ -85,7 +86,7 @@ def write_coco(root: Path, split: str, plans: Sequence[pictures.ScenePlan], imag
         picture, masks = pictures.render_scene(plan, image_size)
         image_id = plan.index + 1
         name = f"{image_id:012d}.jpg"
-        _write_jpeg(folder / name, picture)
+        write_jpeg(folder / name, picture)
         images.append({"id": image_id, "file_name": name, "width": image_size, "height": image_size})
         for class_index, mask in zip(plan.classes, masks, strict=True):
             annotations.append(_annotation(mask, class_index, image_id, len(annotations) + 1))

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Literal, get_args
+from typing import Literal, TypeVar, get_args
 
 import cv2
 import numpy as np
@@ -30,6 +30,7 @@ _SUPERSAMPLING = 4
 _FIXED_POINT_BITS = 4
 
 Contours = list[NDArray[np.float64]]
+Pixels = TypeVar("Pixels", bound=np.generic)
 
 
 def _circle(radius: float, num_points: int = 64) -> NDArray[np.float64]:
@@ -448,10 +449,26 @@ def black_out_box(image: NDArray[np.uint8], mask: NDArray[np.bool_]) -> NDArray[
     return result
 
 
+def largest_strip(image: NDArray[Pixels], mask: NDArray[np.bool_]) -> NDArray[Pixels]:
+    """Return the largest rectangle of a picture that holds nothing of the object's bounding box.
+
+    It spans the picture: it is the largest of the four strips above, below, left and right of the box.
+
+    Args:
+        image: Shape (H, W, …).
+        mask: The object, shape (H, W).
+
+    Returns:
+        A view of the picture. It is empty where the box spans the picture.
+    """
+    left, top, right, bottom = mask_box(mask)
+    return max((image[:top], image[bottom:], image[:, :left], image[:, right:]), key=lambda strip: strip.size)
+
+
 def tile_over_box(image: NDArray[np.uint8], mask: NDArray[np.bool_]) -> NDArray[np.uint8]:
     """Return the picture with its object's bounding box covered by background from beside it (`only_bg_t`).
 
-    The largest of the four strips above, below, left and right of the box is repeated over it.
+    The largest strip beside the box is repeated over it.
 
     Args:
         image: Shape (H, W, 3); the box must leave some of it free.
@@ -461,8 +478,7 @@ def tile_over_box(image: NDArray[np.uint8], mask: NDArray[np.bool_]) -> NDArray[
         A new picture of the same shape.
     """
     left, top, right, bottom = mask_box(mask)
-    strips = [image[:top], image[bottom:], image[:, :left], image[:, right:]]
-    strip = max(strips, key=lambda candidate: candidate.size)
+    strip = largest_strip(image, mask)
     height, width = bottom - top, right - left
     repeats = (-(-height // strip.shape[0]), -(-width // strip.shape[1]), 1)
     result = image.copy()

@@ -83,8 +83,12 @@ class CocoDataset:
         """Return the annotations of a picture in the order of the file, not turned, crowds included."""
         return self.instances.annotations[self.places[index]]
 
-    def foreground_mask(self, index: int) -> NDArray[np.bool_]:
-        """Return the union of all instances of a picture, crowds included.
+    def foreground_mask(self, index: int, category: int | None = None) -> NDArray[np.bool_]:
+        """Return the union of all instances of a picture, or of one category, crowds included.
+
+        Args:
+            index: Index of the picture.
+            category: Index of the category; by default all count.
 
         Returns:
             Shape (H, W) of the upright picture that was annotated, true on any object.
@@ -93,7 +97,7 @@ class CocoDataset:
             InputError: A segmentation cannot be drawn, or see `turn`.
         """
         turn = self.turn(index)
-        return turn.pixels(self.instances.union(self.places[index], turn.shape))
+        return turn.pixels(self.instances.union(self.places[index], turn.shape, category))
 
     def annotated_boxes(self, index: int, *, min_area: float) -> NDArray[np.float64]:
         """Return the boxes (n, 4) of a picture's objects as annotated, x0 y0 x1 y1 relative, crowds included.
@@ -152,6 +156,8 @@ def coco_of(instances: CocoInstances, folder: Path) -> CocoDataset:
 class CocoTruth(GroundTruth):
     """Instances of COCO: their union, and the boxes of those that cover more than 1% of the picture."""
 
+    has_classes = True
+
     def __init__(self, coco: CocoDataset) -> None:
         super().__init__(coco.images.image_ids)
         self.coco: CocoDataset = coco
@@ -160,6 +166,14 @@ class CocoTruth(GroundTruth):
     def mask(self, index: int) -> NDArray[np.bool_]:
         """Return the union of the instances, (H, W)."""
         return self.coco.foreground_mask(index)
+
+    def class_masks(self, index: int) -> dict[str, NDArray[np.bool_]]:
+        """Return the union of the instances of each category, by its name."""
+        masks: dict[str, NDArray[np.bool_]] = {}
+        for category in sorted({annotation.category_index for annotation in self.coco.annotations(index)}):
+            name, mask = self.coco.category_names[category], self.coco.foreground_mask(index, category)
+            masks[name] = mask | masks[name] if name in masks else mask  # two categories may share a name
+        return masks
 
     def boxes(self, index: int) -> NDArray[np.float64]:
         """Return the instances' boxes (n, 4)."""

@@ -19,6 +19,11 @@ from objectaware.data.user_files import Release
 _SEGMENTATION = "segmentation-"
 _PARTS = ("train", "val", "trainval")
 _BORDER = 255
+_CLASSES = (
+    "aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair", "cow", "diningtable", "dog",
+    "horse", "motorbike", "person", "pottedplant", "sheep", "sofa", "train", "tvmonitor",
+)  # fmt: skip
+"""Names of the numbers in the masks, from 1."""
 _RELEASE = Release(
     "voc",
     ("VOC2012", "VOCdevkit/VOC2012"),
@@ -45,13 +50,22 @@ class VocTruth(GroundTruth):
         self._turns = Turns(ImageFolder(base / "JPEGImages", image_ids), field=_RELEASE.field)
         self._annotations = ImageFolder(base / "Annotations", [f"{name}.xml" for name in names])
         self._masks = ImageFolder(base / "SegmentationClass", [f"{name}.png" for name in names])
-        self.has_masks = self.has_ignored = data.split.startswith(_SEGMENTATION)
+        self.has_masks = self.has_ignored = self.has_classes = data.split.startswith(_SEGMENTATION)
         super().__init__(image_ids, [self._annotations, self._masks] if self.has_masks else [self._annotations])
 
     def mask(self, index: int) -> NDArray[np.bool_]:
         """Return the mask (H, W) of all objects, their borders left out."""
         classes = self._classes(index)
         return np.asarray((classes != 0) & (classes != _BORDER))
+
+    def class_masks(self, index: int) -> dict[str, NDArray[np.bool_]]:
+        """Return the mask (H, W) of each class by its name, the objects' borders left out."""
+        classes = self._classes(index)
+        shown = sorted(set(np.unique(classes).tolist()) - {0, _BORDER})
+        if shown and shown[-1] > len(_CLASSES):
+            problem = f"has pixels of class {shown[-1]}, of {len(_CLASSES)} classes"
+            raise _RELEASE.malformed(self._masks.path(index), problem)
+        return {_CLASSES[number - 1]: np.asarray(classes == number) for number in shown}
 
     def ignored(self, index: int) -> NDArray[np.bool_] | None:
         """Return the borders, (H, W)."""
