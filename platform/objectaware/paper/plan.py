@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from objectaware.config import PRESETS
+from objectaware.data.sets.backgrounds_challenge import HOLDOUT_FRACTION
 from objectaware.errors import InputError
 from objectaware.paper import Place, Table, load_table, nodes, read_data
 from objectaware.paper.nodes import Images, Kept, Network, Node, Planned, Published, Value, options
@@ -248,9 +249,8 @@ def _few_shot_error(names: Names, seed: int) -> Value:
 
 
 def _linear_on_in9(network: Network, name: str, parts: Iterable[str]) -> Planned:
-    # The share of the training images that chooses the penalty is that of appendix B.3.
     tests = {part: Images(name, part) for part in parts}
-    return nodes.linear(network, TRAINING_IMAGES["in9"], tests, holdout_fraction=0.05)
+    return nodes.linear(network, TRAINING_IMAGES["in9"], tests, holdout_fraction=HOLDOUT_FRACTION)
 
 
 def challenge(network: Network) -> Planned:

@@ -32,6 +32,9 @@ _MASKS = Release("fg_mask", remedy="Every picture of 'original' needs its mask."
 VARIANTS = ("original", "mixed_same", "mixed_rand", "mixed_next", "only_fg", "no_fg", "only_bg_b", "only_bg_t")
 """The parts of a picture that each variant shows: all of it; its object on a background of the same, a random or the
 next class; its object alone; all but the object's shape; all but the object's box, blackened or tiled over."""
+HOLDOUT_FRACTION = 0.05
+"""Share of ImageNet-9's training images on which a linear classifier's penalty is chosen (paper, appendix B.3). A test
+compares it with the recipes."""
 
 
 class Foregrounds(GroundTruth):
