@@ -98,7 +98,7 @@ def test_the_network_sees_of_an_object_what_the_published_code_shows(
     seen = evaluation_view(CroppedObjects(load_coco(tmp_path, "train")).read(0), 224, center_crop=True).astype(int)
     region = (y - height // 5, x - width // 5, height + 2 * (height // 5), width + 2 * (width // 5))
     view = transforms.Compose([transforms.Resize(256), transforms.CenterCrop(224)])
-    published = np.asarray(view(resized_crop(photo, *region, 256))).astype(int)  # type: ignore[arg-type]
+    published = np.asarray(view(resized_crop(photo, *region, 256))).astype(int)
     # A row of pixels is 2 brighter than the one above it; a box's edge may lie one pixel further out.
     assert np.abs(seen - published).max() <= 3
     squashed = np.asarray(view(resized_crop(photo, *region, [256, 256]))).astype(int)

@@ -5,16 +5,18 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from objectaware.paper import Cell, Display, Place, Table, gains
+from objectaware.paper import Cell, Display, Key, Place, Table, gains
 
 Rows = Mapping[str, Mapping[str, float]]
 """Cells by row and column. Rows and columns appear in the order of their first occurrence."""
 
 MISSING = "–"
 """Text in place of a missing number."""
+NOT_COMPARABLE = "n/c"
+"""Text beside a measured number that cannot be compared with the paper's."""
 
 
 def aligned(lines: Sequence[Sequence[str]], is_text: Sequence[bool]) -> list[str]:
@@ -126,7 +128,7 @@ def format_list(displays: Mapping[str, Display], missing: Mapping[str, Sequence[
 
 def format_paper_table(table: Table) -> str:
     """Format a table of the paper: its numbers with their gains, its data and trainings, and notes."""
-    counted, lines = gains(table), _column_lines(table)
+    counted, lines = gains(table), _column_lines(table, table.columns)
     for row in table.rows:
         cells = zip(table.columns, row.cells, strict=True)
         texts = [_format_cell(cell, counted.get((row.name, column)), table.num_digits) for column, cell in cells]
@@ -136,18 +138,19 @@ def format_paper_table(table: Table) -> str:
     return "\n".join([title, *body, *_footnotes(table)])
 
 
-def _column_lines(table: Table, *, extra: Sequence[str] = ()) -> list[list[str]]:
+def _column_lines(table: Table, columns: Sequence[Key], *, extra: Sequence[str] = ()) -> list[list[str]]:
     """Return one line per column header; the last line also names the row headers.
 
     Args:
         table: The table.
+        columns: Names of the columns to show.
         extra: Further names after those of the row headers.
     """
     last = len(table.column_headers) - 1
     names = [*table.row_headers, *extra]
     return [
-        [*(names if depth == last else [""] * len(names)), *columns]
-        for depth, columns in enumerate(zip(*table.columns, strict=True))
+        [*(names if depth == last else [""] * len(names)), *parts]
+        for depth, parts in enumerate(zip(*columns, strict=True))
     ]
 
 
@@ -164,6 +167,8 @@ def _footnotes(table: Table) -> list[str]:
     for misprint in table.misprinted_gains:
         place = ", ".join((*misprint.row, *misprint.column))
         lines.append(f"misprinted in the paper: the gain of {place} as {misprint.printed:+.{table.num_digits}f}")
+    added = [", ".join(name) for name in (*table.added_rows, *table.added_columns)]
+    lines += [f"not in the paper, but computed beside it: {name}" for name in added]
     lines.append(f"data: {', '.join(table.datasets)}")
     lines += [f"training: {training}" for training in table.trainings]
     lines += [f"published network: {network}" for network in table.published_networks]
@@ -180,17 +185,32 @@ class TableReport:
             seeds, or the reason why it is missing. There is nothing where the paper has a dash.
         seeds: Seeds of the trainings behind each number.
         mark: Name of the scale, a prefix of every line; empty at full scale.
+        incomparable: By row and column, the reasons why a measured number cannot be compared with the paper's.
     """
 
     table: Table
     measured: Mapping[Place, Cell | str]
     seeds: tuple[int, ...]
     mark: str = ""
+    incomparable: Mapping[Place, Sequence[str]] = field(default_factory=dict)
 
     def difference(self, place: Place) -> float | None:
-        """Return the measured number minus the paper's, in the table's unit; None if one of them is missing."""
-        printed, measured = self.table.cells()[place], self.measured.get(place)
-        return measured.mean - printed.mean if printed is not None and isinstance(measured, Cell) else None
+        """Return the measured number minus the paper's, in the table's unit.
+
+        Returns:
+            None if one of the numbers is missing, or if they cannot be compared.
+        """
+        printed, measured = self.table.all_cells()[place], self.measured.get(place)
+        if printed is None or not isinstance(measured, Cell) or self.incomparable.get(place):
+            return None
+        return measured.mean - printed.mean
+
+    def remarks(self, place: Place) -> tuple[str, ...]:
+        """Return the reasons why a measured number is not compared with one of the paper's; empty if it is."""
+        if not isinstance(self.measured.get(place), Cell):
+            return ()
+        added = ("ours, the paper has no such number",) if self.table.is_added(place) else ()
+        return (*added, *self.incomparable.get(place, ()))
 
     def text(self) -> str:
         """Format the table with three lines per row, each line with the mark."""
@@ -218,14 +238,17 @@ class TableReport:
         lines = [f"seeds of the trainings: {seeds} (the paper has {self.table.num_trials})"]
         reasons = Counter(one for one in self.measured.values() if isinstance(one, str))
         lines += [f"{number} cells missing: {reason}" for reason, number in reasons.items()]
-        if self.mark:
-            lines.append("pictures made by code and a few steps of training: not comparable with published numbers")
+        remarks = Counter(remark for place in self.table.all_cells() for remark in self.remarks(place))
+        lines += [f"{number} cells {NOT_COMPARABLE} (not comparable): {one}" for one, number in remarks.items()]
         return lines + ([f"note: {self.table.notes}"] if self.table.notes else [])
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return one row of data per cell: its names, the paper's number, the measured one, and their difference."""
+        """Return one row of data per cell: its names, the paper's number, the measured one, and their difference.
+
+        `not comparable` holds the reasons of cells that are not compared, and is empty for all others.
+        """
         rows = []
-        for (row, column), printed in self.table.cells().items():
+        for (row, column), printed in self.table.all_cells().items():
             measured = self.measured.get((row, column), "the paper has none")
             paper, paper_std = printed or (None, None)
             mean, std = (None, None) if isinstance(measured, str) else measured
@@ -239,22 +262,30 @@ class TableReport:
                     "measured": mean,
                     "measured std": std,
                     "difference": self.difference((row, column)),
+                    "not comparable": "; ".join(self.remarks((row, column))),
                     "missing": measured if isinstance(measured, str) else "",
                 }
             )
         return rows
 
     def _lines(self) -> list[list[str]]:
-        """Return the texts of all cells: the columns' names, then three lines per row: paper, measured, difference."""
+        """Return the texts of all cells: the columns' names, then three lines per row: paper, measured, difference.
+
+        An added row has one line, since the paper has no numbers there.
+        """
         table, digits = self.table, self.table.num_digits
-        lines = _column_lines(table, extra=("",))
-        for row in table.rows:
-            printed = [_format_cell(cell, None, digits) for cell in row.cells]
-            measured = [self._text((row.name, column)) for column in table.columns]
-            gaps = [self.difference((row.name, column)) for column in table.columns]
+        lines = _column_lines(table, table.all_columns, extra=("",))
+        cells = table.all_cells()
+        for row in table.all_rows:
+            places = [(row, column) for column in table.all_columns]
+            measured = [self._text(place) for place in places]
+            if row in table.added_rows:
+                lines.append([*row, "measured", *measured])
+                continue
+            gaps = map(self.difference, places)
             differences = ["" if gap is None else f"{gap:+.{digits}f}" for gap in gaps]
-            blank = [""] * len(row.name)
-            lines.append([*row.name, "paper", *printed])
+            blank = [""] * len(row)
+            lines.append([*row, "paper", *(_format_cell(cells[place], None, digits) for place in places)])
             lines.append([*blank, "measured", *measured])
             lines.append([*blank, "difference", *differences])
         return lines
@@ -263,7 +294,10 @@ class TableReport:
         measured = self.measured.get(place)
         if measured is None:
             return MISSING
-        return "missing" if isinstance(measured, str) else _format_cell(measured, None, self.table.num_digits)
+        if isinstance(measured, str):
+            return "missing"
+        text = _format_cell(measured, None, self.table.num_digits)
+        return f"{text} {NOT_COMPARABLE}" if self.remarks(place) else text
 
 
 class DemoTable(NamedTuple):

@@ -100,7 +100,10 @@ def run_table(context: Context, scale: Scale, plan: TablePlan) -> TableReport:
         StagesFailedError: Some stages failed. The table was logged without them.
     """
     cells = {
-        place: [Value(scale.adapted(value.node), tuple(map(scale.path, value.paths))) for value in values]
+        place: [
+            replace(value, node=scale.adapted(value.node), paths=tuple(map(scale.path, value.paths)))
+            for value in values
+        ]
         for place, values in plan.cells.items()
     }
     nodes = ordered(value.node for values in cells.values() for value in values)
