@@ -141,6 +141,12 @@ class BackgroundsChallenge(Dataset):
         return images
 
     @property
+    def substitute(self) -> str:
+        """Whether `build_imagenet9` made the training images, in words."""
+        is_built = self.variant == "original" and _build_record(_find_split(self, self.variant)).is_file()
+        return "drawn from ImageNet by `data build imagenet9`, not the published images" if is_built else ""
+
+    @property
     def has_truth(self) -> bool:
         """Whether `fg_mask` has the split. Pictures of other variants have other names, cut along their masks."""
         return self.variant == "original" and _has_masks(self)
@@ -251,10 +257,15 @@ def build_imagenet9(
         "num_per_class": num_per_class,
         "one_box": boxes is not None,
     }
-    train.with_name("train.json").write_text(json.dumps(settings, indent=1) + "\n")
+    _build_record(train).write_text(json.dumps(settings, indent=1) + "\n")
     names = {Path(image_id).stem for image_id in images.image_ids}
     num_candidates = tuple(len(places) for places in candidates)
     return BuiltSet(train, num_per_class * len(SUPERCLASSES), num_candidates, len(names & held_back))
+
+
+def _build_record(train: Path) -> Path:
+    """Return the file that says how `build_imagenet9` made the images of a folder."""
+    return train.with_name(f"{train.name}.json")
 
 
 def _draw(candidates: list[int], number: int, seed: int, superclass: int) -> list[int]:

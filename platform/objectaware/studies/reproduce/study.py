@@ -114,7 +114,9 @@ def run_table(context: Context, scale: Scale, plan: TablePlan) -> TableReport:
         outcome = run(context, steps_of(scale, [node for node in nodes if node not in missing]), keep_going=True)
         reasons_by_node = {**missing, **outcome.failures}
         measured = {place: _measure(values, outcome.results, reasons_by_node) for place, values in cells.items()}
-        report = TableReport(plan.table, measured, plan.seeds, scale.mark)
+        deviations = {node: reason for node in nodes if (reason := scale.deviation(node)) is not None}
+        incomparable = {place: _incomparable(values, outcome.results, deviations) for place, values in cells.items()}
+        report = TableReport(plan.table, measured, plan.seeds, scale.mark, incomparable)
         parent.log_table(f"{plan.table.label} ({scale.mark})" if scale.mark else plan.table.label, report.rows())
         numbers = {(*row, *column): one.mean for (row, column), one in measured.items() if isinstance(one, Cell)}
         parent.log_metrics({".".join((plan.table.label, *names)): mean for names, mean in numbers.items()})
@@ -145,6 +147,26 @@ def _measure(values: Sequence[Value], results: Mapping[Node, StageResult], reaso
     if reason is not None:
         return reason
     return Cell.over_seeds([value.read(results[value.node].values) for value in values])
+
+
+def _incomparable(
+    values: Sequence[Value], results: Mapping[Node, StageResult], deviations: Mapping[Node, str]
+) -> tuple[str, ...]:
+    """Return the reasons why the number of a cell cannot be compared with the paper's, each once.
+
+    Args:
+        values: The number of each seed.
+        results: Results of the stages.
+        deviations: Reasons by node, for the nodes that have one.
+    """
+    reasons = [deviations[node] for node in ordered(value.node for value in values) if node in deviations]
+    for value in values:
+        coverage = results[value.node].values.get("coverage", {}) if value.node in results else {}
+        for kind, *parts in value.paths:
+            covered = coverage.get(parts[0], {}) if kind == "accuracies" else {}
+            if covered.get("num_classes") == 1 and covered["untested_classes"]:
+                reasons.append("the pictures show a single class, and its recall is not an accuracy")
+    return tuple(dict.fromkeys(reasons))
 
 
 def run_figure(context: Context, scale: Scale, plan: FigurePlan) -> list[str]:
