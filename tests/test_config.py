@@ -300,7 +300,7 @@ _FIELDS: dict[str, dict[str, object]] = {
         "remove_negative_signals": False,
         "mask_color": [1, 2, 3],
     },
-    "classifier_cam": {"expansion": 1},
+    "classifier_cam": {"expansion": 1, "remove_negative_signals": True},
     "integrated_gradients": {"temperature": 0.5, "negatives": ["a.png"], "num_gradients": 3},
     "smoothgrad": {"temperature": 0.5, "negatives": ["a.png"], "num_gradients": 3, "noise_level": 0.3},
     "center_box": {"side_fraction": 0.4},

@@ -249,7 +249,7 @@ def _evaluations() -> Iterator[Example]:
     severities = {"fog-1": scenes("val"), "fog-2": scenes("val", "mixed_rand"), "only_fg": scenes("val", "only_fg")}
     yield evaluate("shift", {**LINEAR, "tests": severities}, *each)
     small = ("--checkpoint", "@pretrain-moco.checkpoint", "--image-size", str(SIZE), "--no-center-crop")
-    yield Example("background", ("evaluate", "background", "scenes", *small))
+    yield Example("background", ("evaluate", "background", "scenes", "--holdout-fraction", "0.2", *small))
     runs = ("--runs", "moco=@pretrain-moco.folder", "byol=@pretrain-byol-lars.folder")
     yield Example("losses", ("evaluate", "losses", *runs))
     yield evaluate("detection", DETECTION, on_ray=True)

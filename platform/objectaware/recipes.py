@@ -24,6 +24,7 @@ _MAX_BYTES = 2**20
 _MAX_EXPANDED = 2**22
 _SHIPPED = Path(__file__).parent / "shipped"
 """Folder with the repository's `jobs/recipes` and `sweeps`: copies in an installed package, links in a clone."""
+SHIPPED_RECIPES = _SHIPPED / "jobs" / "recipes"
 
 
 def find_recipe(path: Path) -> Path:

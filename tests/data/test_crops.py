@@ -6,9 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from torchvision import transforms
+from torchvision.transforms.functional import resized_crop
 
 from objectaware.data.images import UnreadableImage
 from objectaware.data.sets.coco import CroppedObjects, load_coco
+from objectaware.evaluate.features import evaluation_view
 
 
 @pytest.fixture
@@ -68,3 +71,35 @@ def test_area_and_margin_are_settings(root: Path) -> None:
 def test_an_object_of_a_broken_picture_cannot_be_read(root: Path) -> None:
     with pytest.raises(UnreadableImage):
         CroppedObjects(load_coco(root, "train")).read(2)
+
+
+@pytest.mark.parametrize("box", [(40, 20, 20, 60), (20, 50, 100, 20), (40, 30, 40, 40)])
+def test_the_network_sees_of_an_object_what_the_published_code_shows(
+    tmp_path: Path, box: tuple[int, int, int, int]
+) -> None:
+    """create_coco-objects.py of the published code stores `resized_crop(…, 256)`; Resize(256), CenterCrop(224) follow.
+
+    Torchvision takes the single number 256 for the short side, so that the object keeps its proportions.
+    """
+    (tmp_path / "train2017").mkdir()
+    (tmp_path / "annotations").mkdir()
+    rows, columns = np.mgrid[:120, :160].astype(np.uint8)
+    photo = Image.fromarray(np.stack([columns, 2 * rows, np.full_like(rows, 90)], axis=2))
+    photo.save(tmp_path / "train2017" / "1.png")
+    x, y, width, height = box
+    corners = [x, y, x + width, y, x + width, y + height, x, y + height]
+    one = {"image_id": 1, "category_id": 7, "iscrowd": 0, "bbox": box, "area": width * height}
+    content = {
+        "images": [{"id": 1, "file_name": "1.png", "width": 160, "height": 120}],
+        "categories": [{"id": 7, "name": "dog"}],
+        "annotations": [{**one, "segmentation": [corners]}],
+    }
+    (tmp_path / "annotations" / "instances_train2017.json").write_text(json.dumps(content))
+    seen = evaluation_view(CroppedObjects(load_coco(tmp_path, "train")).read(0), 224, center_crop=True).astype(int)
+    region = (y - height // 5, x - width // 5, height + 2 * (height // 5), width + 2 * (width // 5))
+    view = transforms.Compose([transforms.Resize(256), transforms.CenterCrop(224)])
+    published = np.asarray(view(resized_crop(photo, *region, 256))).astype(int)
+    # A row of pixels is 2 brighter than the one above it; a box's edge may lie one pixel further out.
+    assert np.abs(seen - published).max() <= 3
+    squashed = np.asarray(view(resized_crop(photo, *region, [256, 256]))).astype(int)
+    assert width == height or np.abs(seen - squashed).max() > 10

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,12 +12,14 @@ import torch.nn.functional as F
 from pydantic import ValidationError
 from torch import Tensor
 
+from objectaware.data.images import normalise
 from objectaware.errors import InputError
 from objectaware.localize import contracam
-from objectaware.localize.classifier_cam import classifier_cam
+from objectaware.localize.classifier_cam import ClassifierCAM, classifier_cam
 from objectaware.localize.contracam import class_activation_map, contrastive_score
 from objectaware.localize.input_gradient import ContrastiveGradient, GradientLocalizer, saliency_map
 from objectaware.localize.integrated_gradients import IntegratedGradients
+from objectaware.localize.localizer import Group, Network
 from objectaware.localize.smoothgrad import SmoothGrad
 
 
@@ -48,6 +51,43 @@ def test_classifier_cam_weights_are_the_gradient_of_the_logit(reference: Any) ->
     (gradient,) = torch.autograd.grad(logits.amax(dim=1).sum(), features)
     expected = class_activation_map(features.detach(), gradient.sum(dim=(2, 3)), (64, 64))
     torch.testing.assert_close(classifier_cam(reference.images, reference.encoder, weight, bias), expected)
+
+
+def test_classifier_cam_without_negative_signals_is_the_sum_over_positive_weights() -> None:
+    """Compare with Σ max(α, 0) A and Σ α A by hand, for α = (1, −1), at maps as large as the image."""
+    images = torch.rand(1, 3, 4, 4, generator=torch.Generator().manual_seed(0))
+    left = torch.tensor([1.0, 1.0, 0.0, 0.0]).repeat(4, 1)
+    maps = torch.stack([1 + 3 * left, 2 - left])[None]  # A of the two channels: 4 and 1 on the left, 1 and 2 beside it
+    maps[0, 0, 0, 2] = 2.5
+    weight, bias = torch.tensor([[1.0, -1.0], [-9.0, -9.0]]), torch.zeros(2)
+    # With both weights: 3 on the left, 2.5 − 2 at the raised pixel, −1 elsewhere, which the outer ReLU makes 0.
+    # With the positive weight alone: 4, 2.5 and 1. Each is then scaled to [0, 1].
+    for remove, expected in ((False, 0.5 / 3), (True, 1.5 / 3)):
+        found = classifier_cam(images, lambda batch: maps, weight, bias, remove_negative_signals=remove)[0, 0]
+        torch.testing.assert_close(found[:, :2], torch.ones(4, 2))
+        assert found[0, 2].item() == pytest.approx(expected)
+        assert found[1:, 2:].abs().max() == 0
+
+
+def test_the_localizer_passes_its_choice_of_negative_signals_on(reference: Any, tmp_path: Path) -> None:
+    weight, bias = torch.randn(4, 32, generator=torch.Generator().manual_seed(2)), torch.zeros(4)
+    torch.save({"fc.weight": weight, "fc.bias": bias}, tmp_path / "classifier.pt")
+    pictures = np.random.default_rng(0).integers(0, 256, (3, 64, 64, 3), dtype=np.uint8)
+    images = normalise(pictures)
+
+    class OneNetwork(Network):
+        def features(self, expansion: int = 1) -> Any:
+            return reference.encoder
+
+        def tensor(self, images: Any) -> Tensor:
+            return normalise(images)
+
+    group = Group(pictures, pictures[:0], np.zeros((3, 0), dtype=np.bool_))
+    for remove in (False, True):
+        localizer = ClassifierCAM(classifier=str(tmp_path / "classifier.pt"), remove_negative_signals=remove)
+        found = localizer.build(OneNetwork(None, torch.device("cpu")))(group)
+        expected = classifier_cam(images, reference.encoder, weight, bias, remove_negative_signals=remove)
+        np.testing.assert_array_equal(found, expected[:, 0].numpy())
 
 
 def test_a_classifier_of_another_network_is_refused(reference: Any) -> None:

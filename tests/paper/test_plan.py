@@ -32,7 +32,7 @@ def test_every_cell_has_a_value_for_each_trial(label: str) -> None:
     table, plan = load_table(label), plan_table(label)
     assert plan.seeds == tuple(range(table.num_trials))
     printed = {place for place, cell in table.cells().items() if cell is not None}
-    assert set(plan.cells) == printed
+    assert set(plan.cells) == printed | {place for place in table.all_cells() if table.is_added(place)}
     for values in plan.cells.values():
         assert len(values) == table.num_trials
         assert all(value.paths and all(value.paths) for value in values)
@@ -116,6 +116,37 @@ def test_imagenet_c_is_the_mean_over_corruptions_and_severities() -> None:
     assert len(whole.paths) == 75
     assert one.paths == tuple(("accuracies", f"motion_blur-{severity}") for severity in (1, 2, 3, 4, 5))
     assert one.read({"accuracies": {f"motion_blur-{severity}": 10.0 * severity for severity in range(1, 6)}}) == 30
+
+
+def test_si_score_is_of_all_pictures_and_each_factor_has_a_column_of_its_own() -> None:
+    cells = plan_table("bg-more-datasets").cells
+    accuracies = {"size": 50.0, "location": 20.0, "rotation": 80.0}
+    numbers = {"size": 2, "location": 12, "rotation": 1}
+    coverage = {name: {"num_samples": number} for name, number in numbers.items()}
+    read = {
+        column[0]: cells[("BYOL", "Baseline"), column][0].read({"accuracies": accuracies, "coverage": coverage})
+        for column in [(f"SI-Score-9{of}",) for of in ("", ": size", ": location", ": rotation", ": mean of factors")]
+    }
+    # (2 · 50 + 12 · 20 + 80) / 15
+    assert list(read.values()) == [28, 50, 20, 80, 50]
+    assert len({cells[("BYOL", "Baseline"), (column,)][0].node for column in read}) == 1
+
+
+def test_the_classifier_cam_of_loc_cam_has_a_row_of_the_published_code() -> None:
+    cells = plan_table("loc-cam").cells
+    paper, ours = (
+        cells[("Supervised", name), ("CUB",)][0].node.fields["masks"]["found"].fields
+        for name in ("Classifier CAM", "Classifier CAM, ReLU on α")
+    )
+    assert {**paper["localizer"], "remove_negative_signals": True} == ours["localizer"]
+    assert {**paper, "localizer": None} == {**ours, "localizer": None}
+
+
+def test_multi_bias_has_the_distance_of_features_of_unit_length_beside_that_of_the_paper() -> None:
+    cells = plan_table("multi-bias").cells
+    paper, ours = (cells[(), (f"OA-Crop (GT){end}",)][0] for end in ("", ", unit length"))
+    assert paper.node == ours.node
+    assert (paper.paths, ours.paths) == ((("distance",),), (("distance_normalised",),))
 
 
 @pytest.mark.parametrize("path", sorted(RECIPES.glob("*_resnet*.yaml")), ids=lambda path: path.stem)

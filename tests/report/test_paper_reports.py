@@ -8,7 +8,7 @@ import pytest
 
 from objectaware.evaluate.linear import paired_difference
 from objectaware.paper import Cell, load_table
-from objectaware.report.tables import TableReport
+from objectaware.report.tables import TableReport, format_paper_table
 
 PLACE = (("Original",), ("MoCov2", "Baseline"))
 
@@ -76,6 +76,56 @@ def test_a_dash_of_the_papers_stays_a_dash() -> None:
     assert report.difference(dash) is None
     assert "–" in report.text()
     assert next(row for row in report.rows() if row["paper"] is None)["missing"] == "the paper has none"
+
+
+def test_a_cell_that_cannot_be_compared_is_marked_and_has_no_difference() -> None:
+    table = load_table("bg-main")
+    other = (("Only-FG",), ("BYOL", "Baseline"))
+    reasons = {other: ("ImageNet-9 train has 9 of 45,405 images", "the recipe x was changed")}
+    report = TableReport(table, {PLACE: Cell(90.0), other: Cell(61.0, 0.5)}, (0,), incomparable=reasons)
+    assert report.difference(other) is None
+    assert report.difference(PLACE) == pytest.approx(90 - 89.17)
+    lines = report.text().splitlines()
+    assert sum("n/c" in line for line in lines) == 1 + 2
+    place = next(index for index, line in enumerate(lines) if line.startswith("Only-FG"))
+    assert "61.00 ± 0.50 n/c" in lines[place + 1]
+    assert lines[place + 2].split() == ["difference"]
+    assert [line for line in lines if line.startswith("1 cells")] == [
+        "1 cells n/c (not comparable): ImageNet-9 train has 9 of 45,405 images",
+        "1 cells n/c (not comparable): the recipe x was changed",
+    ]
+    rows = {row["not comparable"]: row for row in report.rows()}
+    marked = rows.pop("ImageNet-9 train has 9 of 45,405 images; the recipe x was changed")
+    assert (marked["paper"], marked["measured"], marked["difference"]) == (61.04, 61.0, None)
+    assert list(rows) == [""]
+    assert "61.00 ± 0.50 n/c" in report.markdown()
+
+
+def test_rows_that_the_paper_does_not_print_are_marked_as_ours() -> None:
+    table = load_table("loc-cam")
+    report = TableReport(table, dict.fromkeys(table.all_cells(), Cell(0.5)), (0,))
+    lines = report.text().splitlines()
+    place = next(index for index, line in enumerate(lines) if "ReLU on α" in line and line.startswith("Supervised"))
+    assert lines[place].split()[-6:] == ["0.500", "n/c"] * 3
+    assert "3 cells n/c (not comparable): ours, the paper has no such number" in lines
+    added = [row for row in report.rows() if row["Inference"] == "Classifier CAM, ReLU on α"]
+    assert [(row["paper"], row["difference"], row["not comparable"]) for row in added] == [
+        (None, None, "ours, the paper has no such number")
+    ] * 3
+    note = "not in the paper, but computed beside it: Supervised, Classifier CAM, ReLU on α"
+    assert note in format_paper_table(table).splitlines()
+
+
+def test_columns_that_the_paper_does_not_print_stand_beside_its_own() -> None:
+    table = load_table("bg-more-datasets")
+    report = TableReport(table, dict.fromkeys(table.all_cells(), Cell(50.0)), (0,))
+    lines = report.text().splitlines()
+    header = next(line for line in lines if "SI-Score-9: size" in line)
+    assert header.index("ObjectNet-9") < header.index("SI-Score-9: size") < header.index("mean of factors")
+    first = next(index for index, line in enumerate(lines) if line.startswith("MoCov2  Baseline"))
+    assert lines[first].count("–") == 4
+    assert lines[first + 1].count("n/c") == 4
+    assert len(lines[first + 2].split()) == 1 + 2
 
 
 def test_markdown_has_as_many_cells_in_each_line() -> None:

@@ -232,7 +232,7 @@ def _background(context: Context, checkpoint: Path, place: Path) -> dict[str, An
     for variant in VARIANTS:
         data = write_colours(place / variant / "val", {**names, "02_yak": "grey"}, 3)
         Path(data.root, "01_bee", "0.png").write_bytes(b"no picture")
-    fields = {"checkpoint": str(checkpoint), "root": str(place), "center_crop": False, **CPU}
+    fields = {"checkpoint": str(checkpoint), "root": str(place), "center_crop": False, "holdout_fraction": 0.2, **CPU}
     values = background(context, BackgroundConfig.model_validate(fields)).values
     assert values["coverage"].keys() == set(VARIANTS)
     return dict(values["coverage"]["mixed_rand"])

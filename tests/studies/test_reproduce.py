@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from contexts import make_context, next_command
+from in_process import write_colours
 from objectaware.config import LocalizeConfig, PretrainConfig
 from objectaware.data.scenes import build_scenes
 from objectaware.data.storage import Storage
@@ -134,6 +135,7 @@ def test_a_study_logs_the_table_and_says_that_it_is_smoke(smoke: Scale, context:
     report = run_table(context, smoke, plan_table("loc-cam"))
     assert all(isinstance(one, Cell) for one in report.measured.values())
     assert report.mark == SMOKE_MARK
+    assert not any(map(report.difference, report.measured)), "nothing of a smoke test is compared"
     assert stages.parent is not None
     assert stages.parent.opening.name == f"loc-cam ({SMOKE_MARK})"
     files = context.services.tracking.server.client.list_artifacts(str(stages.parent.run_id), "tables")
@@ -188,6 +190,73 @@ def test_every_table_of_several_trainings_compares_them(label: str) -> None:
     table = load_table(label)
     assert not (table.baseline and table.reference)
     assert bool(table.compared(table.baseline or table.reference)) == (not label.startswith("loc-"))
+
+
+def test_a_changed_recipe_is_named_with_the_fields_that_changed(tmp_path: Path) -> None:
+    (tmp_path / "base").mkdir()
+    for path in (*RECIPES.glob("*.yaml"), *RECIPES.glob("base/*.yaml")):
+        (tmp_path / path.relative_to(RECIPES)).write_text(path.read_text())
+    network, masked = training("moco_resnet18_in9"), training("moco_resnet18_in9_background_mixup", seed=1)
+    full = Full(tmp_path, tmp_path / "data")
+    assert full.deviation(network) is full.deviation(masked) is None
+    with (tmp_path / "moco_resnet18_in9.yaml").open("a") as file:
+        file.write("method: {temperature: 0.1}\nnum_epochs: 10\nexecution: {num_workers: 2}\n")
+    reason = (
+        "the recipe moco_resnet18_in9 was changed: "
+        "method.temperature 0.1 in place of 0.2, num_epochs 10 in place of 800"
+    )
+    assert (full.deviation(network), full.deviation(masked)) == (reason, None)
+
+
+def test_images_that_are_not_the_published_ones_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    train = tmp_path / "bg_challenge" / "original" / "train"
+    write_colours(train, {"00_dog": "red", "01_bird": "blue"}, 2)
+    network = training("moco_resnet18_in9")
+    full = Full(RECIPES, tmp_path)
+    assert full.deviation(network) == "ImageNet-9 train has 4 of 45,405 images"
+    train.with_name("train.json").write_text("{}")
+    built = "drawn from ImageNet by `data build imagenet9`, not the published images"
+    assert full.deviation(network) == f"ImageNet-9 train has 4 of 45,405 images and is {built}"
+    monkeypatch.setattr("objectaware.studies.reproduce.scale.published_number", lambda images: 4)
+    assert full.deviation(network) == f"ImageNet-9 train is {built}"
+    train.with_name("train.json").unlink()
+    assert full.deviation(network) is None
+    assert full.deviation(training("moco_resnet18_coco")) is None, "images that are missing are no others"
+
+
+def test_an_accuracy_on_a_single_class_is_not_compared(
+    context: Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class OfCoverage(_Stages):
+        def run(self, context: Context, step: Step, results: Results) -> StageResult:
+            parts = ("test", "size", "location", "rotation")
+            whole = {"num_samples": 9, "num_classes": 4, "untested_classes": ["fish"]}
+            values: Mapping[str, Any] = {
+                "accuracies": dict.fromkeys(parts, 50.0),
+                "coverage": {**dict.fromkeys(parts, whole), "test": {**whole, "num_classes": 1}},
+            }
+            return StageResult("id", context.services.storage, values, None, reused=False)
+
+    class All(Full):
+        def images_problem(self, images: Images) -> str | None:
+            return None
+
+        def deviation(self, node: Node) -> str | None:
+            is_changed = isinstance(node, Planned) and node.recipe == "byol_resnet18_in9"
+            return "a changed recipe" if is_changed else None
+
+    _install(monkeypatch, OfCoverage())
+    report = run_table(context, All(RECIPES, tmp_path), plan_table("bg-more-datasets", num_seeds=1))
+    one_class = ("the pictures show a single class, and its recall is not an accuracy",)
+    assert report.remarks((("MoCov2", "Baseline"), ("ObjectNet-9",))) == one_class
+    assert report.remarks((("MoCov2", "Baseline"), ("SI-Score-9",))) == ()
+    # Of a changed training are its own cells, and those of trainings with masks that it found.
+    assert report.remarks((("BYOL", "Baseline"), ("ObjectNet-9",))) == ("a changed recipe", *one_class)
+    assert report.remarks((("BYOL", "+BG-Mixup (CAM)"), ("SI-Score-9",))) == ("a changed recipe",)
+    assert report.remarks((("BYOL", "+CutMix"), ("SI-Score-9",))) == ()
+    compared = {place for place in report.measured if report.difference(place) is not None}
+    assert {column for _, column in compared} == {("SI-Score-9",)}
+    assert len(compared) == 10 - 2
 
 
 @pytest.mark.parametrize("plan", PLANS, ids=_NAMES)

@@ -263,6 +263,11 @@ class Dataset:
         """A line about the folder for the user, or an empty one."""
         return str(getattr(self.images, "notice", ""))
 
+    @property
+    def substitute(self) -> str:
+        """Return what stands here for the published images, in one line; an empty one if it is those images."""
+        return ""
+
     @cached_property
     def manifest(self) -> Manifest:
         """Names, sizes and times of the images' files, each looked at once."""

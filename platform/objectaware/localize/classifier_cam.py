@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import ClassVar, Literal
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from objectaware.config.localize import Cost, Localizer
@@ -13,6 +15,7 @@ from objectaware.errors import InputError
 from objectaware.localize.contracam import class_activation_map
 from objectaware.localize.localizer import (
     Features,
+    Group,
     Network,
     SoftMaps,
     activations_of,
@@ -32,6 +35,8 @@ class ClassifierCAM(Localizer):
     Attributes:
         classifier: The folder of a linear evaluation on the same checkpoint, or a state dict.
         expansion: Resolution of a map's activations, 1, 2 or 4 times the network's.
+        remove_negative_signals: Whether to apply the ReLU to α in eq. 2, as the published code does. The paper's
+            equation does so only for ContraCAM.
     """
 
     name: Literal["classifier_cam"] = "classifier_cam"
@@ -39,13 +44,18 @@ class ClassifierCAM(Localizer):
 
     classifier: ClassifierAddress
     expansion: Literal[1, 2, 4] = 2
+    remove_negative_signals: bool = False
 
     def build(self, network: Network) -> SoftMaps:
         """Open the network and the classifier, and return the function that finds soft maps."""
         features, linear = network.features(self.expansion), load_classifier(self.classifier)
-        return lambda group: as_array(
-            classifier_cam(network.tensor(group.images), features, linear.weight, linear.bias)
-        )
+
+        def find(group: Group) -> NDArray[np.float32]:
+            images, remove = network.tensor(group.images), self.remove_negative_signals
+            maps = classifier_cam(images, features, linear.weight, linear.bias, remove_negative_signals=remove)
+            return as_array(maps)
+
+        return find
 
     @property
     def cost(self) -> Cost:
@@ -54,12 +64,14 @@ class ClassifierCAM(Localizer):
 
 
 @torch.no_grad()
-def classifier_cam(images: Tensor, features: Features, weight: Tensor, bias: Tensor) -> Tensor:
+def classifier_cam(
+    images: Tensor, features: Features, weight: Tensor, bias: Tensor, *, remove_negative_signals: bool = False
+) -> Tensor:
     """Find the pixels in which a linear classifier on pooled features sees the class that it predicts.
 
     The function uses no labels. Where the head is a global average and a linear layer, the weights α of eq. 2 for the
     logit of class c are row c of the layer's weights, up to a positive factor. With another head they are the logit's
-    gradient at the maps. Unlike in ContraCAM, α keeps its negative values (paper, eq. 2 without the inner ReLU).
+    gradient at the maps.
 
     Args:
         images: (N, 3, H, W), normalised as in training.
@@ -67,6 +79,8 @@ def classifier_cam(images: Tensor, features: Features, weight: Tensor, bias: Ten
             network is supervised, or a contrastive one on whose pooled features the classifier was fitted.
         weight: Weights (K, C) of the classifier.
         bias: Biases (K,) of the classifier.
+        remove_negative_signals: Whether to apply the ReLU to α. By default α keeps its negative values (paper, eq. 2
+            without the inner ReLU). The published code removes them here, too.
 
     Returns:
         Soft masks (N, 1, H, W), float32 in [0, 1]; zeros for an image of one colour.
@@ -86,6 +100,8 @@ def classifier_cam(images: Tensor, features: Features, weight: Tensor, bias: Ten
     predicted = weight.to(pooled)[logits.argmax(dim=1)]  # (N, D)
     if activations.pool is not None:
         predicted = _gradient(activations.maps, activations.pool, predicted)
+    if remove_negative_signals:
+        predicted = predicted.relu()
     cam = class_activation_map(activations.maps, predicted, (images.shape[2], images.shape[3]))
     cam = cam.masked_fill(without_content(images), 0.0)
     check_finite(cam)

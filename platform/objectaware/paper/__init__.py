@@ -123,6 +123,8 @@ class Table(Display):
         column_headers: Headers of the parts of a column's name.
         columns: Names of the columns.
         rows: The rows.
+        added_rows: Names of rows that the paper does not print, and that are computed below its own.
+        added_columns: Names of columns that the paper does not print, and that are computed beside its own.
     """
 
     measure: str
@@ -139,6 +141,8 @@ class Table(Display):
     column_headers: Key
     columns: tuple[Key, ...]
     rows: tuple[Row, ...]
+    added_rows: tuple[Key, ...] = ()
+    added_columns: tuple[Key, ...] = ()
 
     @model_validator(mode="after")
     def _is_rectangular(self) -> Self:
@@ -146,14 +150,35 @@ class Table(Display):
         for row in self.rows:
             if len(row.name) != len(self.row_headers) or len(row.cells) != len(self.columns):
                 raise ValueError(f"the row {row.name} has {len(row.cells)} cells for {len(self.columns)} columns")
-        if any(len(column) != len(self.column_headers) for column in self.columns):
+        if any(len(column) != len(self.column_headers) for column in self.all_columns):
             raise ValueError(f"a column does not have the {len(self.column_headers)} parts of the headers")
-        if len({row.name for row in self.rows}) < len(self.rows) or len(set(self.columns)) < len(self.columns):
+        if any(len(row) != len(self.row_headers) for row in self.added_rows):
+            raise ValueError(f"an added row does not have the {len(self.row_headers)} parts of the headers")
+        if any(len(set(names)) < len(names) for names in (self.all_rows, self.all_columns)):
             raise ValueError("two rows or two columns have the same name")
         return self
 
-    def cells(self) -> dict[tuple[Key, Key], Cell | None]:
-        """Return the numbers by row and column, row by row."""
+    @property
+    def all_rows(self) -> tuple[Key, ...]:
+        """Names of the paper's rows, and of the added ones."""
+        return (*(row.name for row in self.rows), *self.added_rows)
+
+    @property
+    def all_columns(self) -> tuple[Key, ...]:
+        """Names of the paper's columns, and of the added ones."""
+        return (*self.columns, *self.added_columns)
+
+    def all_cells(self) -> dict[Place, Cell | None]:
+        """Return the numbers by row and column, row by row, with None in added rows and columns."""
+        printed = self.cells()
+        return {(row, column): printed.get((row, column)) for row in self.all_rows for column in self.all_columns}
+
+    def is_added(self, place: Place) -> bool:
+        """Return whether a cell lies in a row or column that the paper does not print."""
+        return place[0] in self.added_rows or place[1] in self.added_columns
+
+    def cells(self) -> dict[Place, Cell | None]:
+        """Return the paper's numbers by row and column, row by row."""
         return {
             (row.name, column): cell for row in self.rows for column, cell in zip(self.columns, row.cells, strict=True)
         }

@@ -252,10 +252,12 @@ class Value:
         node: The stage.
         paths: Paths to the number in the stage's values, as keys from the outside in. With several paths it is the mean
             of their numbers.
+        weights: Paths to the weights of these numbers in the mean; empty if all weigh the same.
     """
 
     node: Planned
     paths: tuple[ValuePath, ...]
+    weights: tuple[ValuePath, ...] = ()
 
     def read(self, values: Mapping[str, Any]) -> float:
         """Return the number from the stage's values.
@@ -264,4 +266,5 @@ class Value:
             KeyError: The stage has not computed it.
         """
         found: Any = values
-        return statistics.fmean(reduce(getitem, path, found) for path in self.paths)
+        numbers = [reduce(getitem, path, found) for path in self.paths]
+        return statistics.fmean(numbers, [reduce(getitem, path, found) for path in self.weights] or None)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from objectaware.config import PRESETS
+from objectaware.data.sets.backgrounds_challenge import HOLDOUT_FRACTION
 from objectaware.errors import InputError
 from objectaware.paper import Place, Table, load_table, nodes, read_data
 from objectaware.paper.nodes import Images, Kept, Node, Planned, Published, Value, options
@@ -164,7 +165,9 @@ def _loc_cam(names: Names, seed: int) -> Value:
     if names["Training"] == "MoCov2":
         return _scored(contracam(data, seed), images)
     supervised = training(f"supervised_resnet18_{_NAMES['data'][data]}", seed=seed)
-    localizer = {"name": "classifier_cam", "expansion": 2, "classifier": supervised}
+    localizer: dict[str, object] = {"name": "classifier_cam", "expansion": 2, "classifier": supervised}
+    if "ReLU on α" in names["Inference"]:
+        localizer["remove_negative_signals"] = True
     chosen = options(localizer=localizer, crf=True, mask_threshold=0.5)
     return _scored(nodes.localize(images, supervised, chosen), images)
 
@@ -264,6 +267,12 @@ def class_distance(crop: str, seed: int = 0) -> Planned:
     return Planned("class_distance", fields, f"distance of {' and '.join(BIASED_CLASSES)} {{}}")
 
 
+def _class_distance(names: Names, seed: int) -> Value:
+    """Compute a cell of `multi-bias`: the distance of features as they are or, in added columns, of unit length."""
+    crop, _, scale = names["Crop"].partition(", ")
+    return Value(class_distance(crop, seed), (("distance_normalised" if scale else "distance",),))
+
+
 def kept(crop: str, epoch: int, seed: int = 0) -> Kept:
     """Return MoCo v2's ResNet-50 on COCO after some epochs; `crop` is a row of `multi-bias-epoch`."""
     network = network_of({"Crop": "Baseline" if crop == "MoCov2" else crop}, seed)
@@ -279,9 +288,8 @@ def _few_shot_error(names: Names, seed: int) -> Value:
 
 
 def _linear_on_in9(network: Node, name: str, parts: Iterable[str]) -> Planned:
-    # The share of the training images that chooses the penalty is that of appendix B.3.
     tests = {part: Images(name, part) for part in parts}
-    return nodes.linear(network, TRAINING_IMAGES["in9"], tests, holdout_fraction=0.05)
+    return nodes.linear(network, TRAINING_IMAGES["in9"], tests, holdout_fraction=HOLDOUT_FRACTION)
 
 
 def challenge(network: Node) -> Planned:
@@ -302,16 +310,22 @@ SHIFTED: dict[str, Sequence[str]] = {
 
 
 def _shifted_accuracy(names: Names, seed: int) -> Value:
-    """Return the mean accuracy over the parts of a shifted set or of ImageNet-9's own validation images.
+    """Return the accuracy on a shifted set or on ImageNet-9's own validation images.
 
-    A table of corruptions has the mean over five severities.
+    The parts of SI-Score are not equally large. Its accuracy is that of all pictures together. In an added column
+    `SET: PART` it is that of one part, or the mean of the parts' accuracies. The corruptions and severities of
+    ImageNet-C have equally many pictures, and count the same. A table of corruptions has the mean over five severities.
     """
-    name = names.get("Test data set", "ImageNet-C-9")
+    name, _, chosen = names.get("Test data set", "ImageNet-C-9").partition(": ")
     parts = SHIFTED[name]
     node = _linear_on_in9(network_of(names, seed), name, parts)
     if "Corruption" in names:
         parts = [f"{CORRUPTIONS[names['Corruption']]}-{severity}" for severity in SEVERITIES]
-    return Value(node, tuple(("accuracies", part) for part in parts))
+    elif chosen in parts:
+        parts = [chosen]
+    is_pooled = not chosen and len(parts) > 1 and name in _NAMES["shifted_parts"]
+    weights = tuple(("coverage", part, "num_samples") for part in parts if is_pooled)
+    return Value(node, tuple(("accuracies", part) for part in parts), weights)
 
 
 def _average_precision(names: Names, seed: int) -> Value:
@@ -334,7 +348,7 @@ _CELLS: dict[str, Callable[[Names, int], Value]] = {
     **dict.fromkeys(("multi-imagenet", "multi-second"), _resnet18_accuracy),
     "multi-class-wise": _class_accuracy,
     **dict.fromkeys(("multi-det", "multi-supervised-det"), _average_precision),
-    "multi-bias": lambda names, seed: Value(class_distance(names["Crop"], seed), (("distance",),)),
+    "multi-bias": _class_distance,
     "multi-bias-epoch": _few_shot_error,
     **dict.fromkeys(("bg-main", "bg-soft-hard", "bg-probability", "bg-more-bg"), _challenge_accuracy),
     **dict.fromkeys(
@@ -351,7 +365,7 @@ class TablePlan:
     Attributes:
         table: The table, with the paper's numbers.
         seeds: Seeds of the trainings behind each number.
-        cells: One value per seed, by row and column; no entry for a dash in the paper.
+        cells: One value per seed, by row and column, added ones included; no entry for a dash in the paper.
         protocol: How linear evaluations are done.
     """
 
@@ -382,8 +396,8 @@ def plan_table(label: str, *, num_seeds: int | None = None, protocol: Protocol =
         raise InputError("seeds", num_seeds, "leaves no training", "Give the number of trainings, 1 or more.")
     seeds = tuple(range(num_seeds or table.num_trials))
     cells: dict[Place, tuple[Value, ...]] = {}
-    for (row, column), printed in table.cells().items():
-        if printed is not None:
+    for (row, column), printed in table.all_cells().items():
+        if printed is not None or table.is_added((row, column)):
             names = dict(zip((*table.row_headers, *table.column_headers), (*row, *column), strict=True))
             cells[row, column] = tuple(_CELLS[label](names, seed) for seed in seeds)
     stages = by_protocol(label, (value.node for values in cells.values() for value in values), protocol)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from objectaware.paper import Cell, Display, Place, Table, gains
+from objectaware.paper import Cell, Display, Key, Place, Table, gains
 
 if TYPE_CHECKING:
     from objectaware.evaluate.linear import PairedDifference
@@ -18,6 +18,8 @@ Rows = Mapping[str, Mapping[str, float]]
 
 MISSING = "–"
 """Text in place of a missing number."""
+NOT_COMPARABLE = "n/c"
+"""Text beside a measured number that cannot be compared with the paper's."""
 
 
 def aligned(lines: Sequence[Sequence[str]], is_text: Sequence[bool]) -> list[str]:
@@ -129,7 +131,7 @@ def format_list(displays: Mapping[str, Display], missing: Mapping[str, Sequence[
 
 def format_paper_table(table: Table) -> str:
     """Format a table of the paper: its numbers with their gains, its data and trainings, and notes."""
-    counted, lines = gains(table), _column_lines(table)
+    counted, lines = gains(table), _column_lines(table, table.columns)
     for row in table.rows:
         cells = zip(table.columns, row.cells, strict=True)
         texts = [_format_cell(cell, counted.get((row.name, column)), table.num_digits) for column, cell in cells]
@@ -139,18 +141,19 @@ def format_paper_table(table: Table) -> str:
     return "\n".join([title, *body, *_footnotes(table)])
 
 
-def _column_lines(table: Table, *, extra: Sequence[str] = ()) -> list[list[str]]:
+def _column_lines(table: Table, columns: Sequence[Key], *, extra: Sequence[str] = ()) -> list[list[str]]:
     """Return one line per column header; the last line also names the row headers.
 
     Args:
         table: The table.
+        columns: Names of the columns to show.
         extra: Further names after those of the row headers.
     """
     last = len(table.column_headers) - 1
     names = [*table.row_headers, *extra]
     return [
-        [*(names if depth == last else [""] * len(names)), *columns]
-        for depth, columns in enumerate(zip(*table.columns, strict=True))
+        [*(names if depth == last else [""] * len(names)), *parts]
+        for depth, parts in enumerate(zip(*columns, strict=True))
     ]
 
 
@@ -167,6 +170,8 @@ def _footnotes(table: Table) -> list[str]:
     for misprint in table.misprinted_gains:
         place = ", ".join((*misprint.row, *misprint.column))
         lines.append(f"misprinted in the paper: the gain of {place} as {misprint.printed:+.{table.num_digits}f}")
+    added = [", ".join(name) for name in (*table.added_rows, *table.added_columns)]
+    lines += [f"not in the paper, but computed beside it: {name}" for name in added]
     lines.append(f"data: {', '.join(table.datasets)}")
     lines += [f"training: {training}" for training in table.trainings]
     lines += [f"published network: {network}" for network in table.published_networks]
@@ -185,6 +190,7 @@ class TableReport:
         mark: Name of the scale, a prefix of every line; empty at full scale.
         protocol: How linear evaluations were done, `paper` or `official`.
         gains: Differences over the same seeds from the training that a cell is compared with, by row and column.
+        incomparable: By row and column, the reasons why a measured number cannot be compared with the paper's.
     """
 
     table: Table
@@ -193,11 +199,25 @@ class TableReport:
     mark: str = ""
     protocol: str = "paper"
     gains: Mapping[Place, PairedDifference] = field(default_factory=dict)
+    incomparable: Mapping[Place, Sequence[str]] = field(default_factory=dict)
 
     def difference(self, place: Place) -> float | None:
-        """Return the measured number minus the paper's, in the table's unit; None if one of them is missing."""
-        printed, measured = self.table.cells()[place], self.measured.get(place)
-        return measured.mean - printed.mean if printed is not None and isinstance(measured, Cell) else None
+        """Return the measured number minus the paper's, in the table's unit.
+
+        Returns:
+            None if one of the numbers is missing, or if they cannot be compared.
+        """
+        printed, measured = self.table.all_cells()[place], self.measured.get(place)
+        if printed is None or not isinstance(measured, Cell) or self.incomparable.get(place):
+            return None
+        return measured.mean - printed.mean
+
+    def remarks(self, place: Place) -> tuple[str, ...]:
+        """Return the reasons why a measured number is not compared with one of the paper's; empty if it is."""
+        if not isinstance(self.measured.get(place), Cell):
+            return ()
+        added = ("ours, the paper has no such number",) if self.table.is_added(place) else ()
+        return (*added, *self.incomparable.get(place, ()))
 
     def title(self) -> str:
         """Return the table's label with the protocol."""
@@ -233,17 +253,18 @@ class TableReport:
             compared = self.table.baseline or self.table.reference
             named = ", ".join(f"{header} {value}" for header, value in compared.items())
             lines.append(f"gain: difference from {named} with the same seed, mean ± standard deviation over the seeds")
-        if self.mark:
-            lines.append("pictures made by code and a few steps of training: not comparable with published numbers")
+        remarks = Counter(remark for place in self.table.all_cells() for remark in self.remarks(place))
+        lines += [f"{number} cells {NOT_COMPARABLE} (not comparable): {one}" for one, number in remarks.items()]
         return lines + ([f"note: {self.table.notes}"] if self.table.notes else [])
 
     def rows(self) -> list[dict[str, Any]]:
         """Return one row of data per cell: its names, the paper's number, the measured one, their difference, and gain.
 
-        The gain has columns of its own, also for each seed, if the table has gains.
+        The gain has columns of its own, also for each seed, if the table has gains. `not comparable` holds the reasons
+        of cells that are not compared, and is empty for all others.
         """
         rows = []
-        for (row, column), printed in self.table.cells().items():
+        for (row, column), printed in self.table.all_cells().items():
             measured = self.measured.get((row, column), "the paper has none")
             paper, paper_std = printed or (None, None)
             mean, std = (None, None) if isinstance(measured, str) else measured
@@ -258,6 +279,7 @@ class TableReport:
                     "measured std": std,
                     "difference": self.difference((row, column)),
                     **self._gain_columns((row, column)),
+                    "not comparable": "; ".join(self.remarks((row, column))),
                     "missing": measured if isinstance(measured, str) else "",
                 }
             )
@@ -275,21 +297,26 @@ class TableReport:
     def _lines(self) -> list[list[str]]:
         """Return the texts of all cells: the columns' names, then per row the lines paper, measured, difference, gain.
 
-        There is no line of gains if the table has none.
+        There is no line of gains if the table has none. An added row has one line of numbers, since the paper has none
+        there.
         """
         table, digits = self.table, self.table.num_digits
-        lines = _column_lines(table, extra=("",))
-        for row in table.rows:
-            printed = [_format_cell(cell, None, digits) for cell in row.cells]
-            measured = [self._text((row.name, column)) for column in table.columns]
-            gaps = [self.difference((row.name, column)) for column in table.columns]
+        lines = _column_lines(table, table.all_columns, extra=("",))
+        cells = table.all_cells()
+        for row in table.all_rows:
+            places = [(row, column) for column in table.all_columns]
+            measured = [self._text(place) for place in places]
+            if row in table.added_rows:
+                lines.append([*row, "measured", *measured])
+                continue
+            gaps = map(self.difference, places)
             differences = ["" if gap is None else f"{gap:+.{digits}f}" for gap in gaps]
-            blank = [""] * len(row.name)
-            lines.append([*row.name, "paper", *printed])
+            blank = [""] * len(row)
+            lines.append([*row, "paper", *(_format_cell(cells[place], None, digits) for place in places)])
             lines.append([*blank, "measured", *measured])
             lines.append([*blank, "difference", *differences])
             if self.gains:
-                found = [self.gains.get((row.name, column)) for column in table.columns]
+                found = map(self.gains.get, places)
                 texts = ["" if gain is None else f"{gain.mean:+.{digits}f} ± {gain.std:.{digits}f}" for gain in found]
                 lines.append([*blank, "gain", *texts])
         return lines
@@ -298,7 +325,10 @@ class TableReport:
         measured = self.measured.get(place)
         if measured is None:
             return MISSING
-        return "missing" if isinstance(measured, str) else _format_cell(measured, None, self.table.num_digits)
+        if isinstance(measured, str):
+            return "missing"
+        text = _format_cell(measured, None, self.table.num_digits)
+        return f"{text} {NOT_COMPARABLE}" if self.remarks(place) else text
 
 
 class DemoTable(NamedTuple):

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+from pydantic import Field
+
 from objectaware.config import DataConfig
+from objectaware.data.sets.backgrounds_challenge import HOLDOUT_FRACTION
 from objectaware.evaluate.linear import VARIANTS
 from objectaware.model import Address, Count
 from objectaware.stages.features import FeatureConfig
@@ -16,10 +21,13 @@ class BackgroundConfig(FeatureConfig):
 
     Attributes:
         root: Folder that holds `original`, `mixed_same` and the other variants.
+        holdout_fraction: Share of the training images that is held out to choose the penalty. The default is the
+            paper's.
         seed: Seed of the hold-out.
     """
 
     root: Address
+    holdout_fraction: Annotated[float, Field(gt=0, lt=1)] = HOLDOUT_FRACTION
     seed: Count = 0
 
 

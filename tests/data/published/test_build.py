@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from objectaware.cli import run
+from objectaware.data.dataset import DataConfig, Dataset
 from objectaware.data.sets.backgrounds_challenge import NUM_PER_CLASS, build_imagenet9
 from objectaware.data.sets.imagenet import SUPERCLASSES, number_of_wnid, superclass_of_class
 from objectaware.errors import InputError
@@ -44,6 +45,14 @@ def test_as_many_of_each_superclass_are_drawn_as_links(imagenet: Path, tmp_path:
     assert built.num_candidates == (8, 4, 4, 4, 4, 4, 4, 4, 4)
     assert built.num_images == 27
     assert NUM_PER_CLASS * 9 == 45_405
+
+
+def test_built_images_are_told_from_the_published_ones(imagenet: Path, tmp_path: Path) -> None:
+    build_imagenet9(imagenet, tmp_path, num_per_class=1)
+    write_picture(tmp_path / "original" / "val" / "00_dog" / "a.JPEG")
+    fields = {"root": str(tmp_path), "layout": "backgrounds-challenge", "variant": "original"}
+    said = [Dataset.of(DataConfig.model_validate({**fields, "split": split})).substitute for split in ("train", "val")]
+    assert said == ["drawn from ImageNet by `data build imagenet9`, not the published images", ""]
 
 
 def test_the_seed_decides_and_copies_are_files(imagenet: Path, tmp_path: Path) -> None:

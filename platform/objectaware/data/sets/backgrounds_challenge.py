@@ -32,6 +32,9 @@ _MASKS = Release("fg_mask", remedy="Every picture of 'original' needs its mask."
 VARIANTS = ("original", "mixed_same", "mixed_rand", "mixed_next", "only_fg", "no_fg", "only_bg_b", "only_bg_t")
 """The parts of a picture that each variant shows: all of it; its object on a background of the same, a random or the
 next class; its object alone; all but the object's shape; all but the object's box, blackened or tiled over."""
+HOLDOUT_FRACTION = 0.05
+"""Share of ImageNet-9's training images on which a linear classifier's penalty is chosen (paper, appendix B.3). A test
+compares it with the recipes."""
 
 
 class Foregrounds(GroundTruth):
@@ -136,6 +139,12 @@ class BackgroundsChallenge(Dataset):
                 remedy = "Class folders are named 00_…, 01_… and so on, without a gap; restore the missing one."
                 raise InputError("variant", images.root / name, f"is class folder number {label} in order", remedy)
         return images
+
+    @property
+    def substitute(self) -> str:
+        """Whether `build_imagenet9` made the training images, in words."""
+        is_built = self.variant == "original" and _build_record(_find_split(self, self.variant)).is_file()
+        return "drawn from ImageNet by `data build imagenet9`, not the published images" if is_built else ""
 
     @property
     def has_truth(self) -> bool:
@@ -248,10 +257,15 @@ def build_imagenet9(
         "num_per_class": num_per_class,
         "one_box": boxes is not None,
     }
-    train.with_name("train.json").write_text(json.dumps(settings, indent=1) + "\n")
+    _build_record(train).write_text(json.dumps(settings, indent=1) + "\n")
     names = {Path(image_id).stem for image_id in images.image_ids}
     num_candidates = tuple(len(places) for places in candidates)
     return BuiltSet(train, num_per_class * len(SUPERCLASSES), num_candidates, len(names & held_back))
+
+
+def _build_record(train: Path) -> Path:
+    """Return the file that says how `build_imagenet9` made the images of a folder."""
+    return train.with_name(f"{train.name}.json")
 
 
 def _draw(candidates: list[int], number: int, seed: int, superclass: int) -> list[int]:

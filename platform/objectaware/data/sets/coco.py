@@ -200,7 +200,8 @@ class CroppedObjects:
     """Objects cut out of their pictures with a margin, each labelled with its category, in the order of pictures.
 
     They are what the paper's linear evaluation of single objects classifies. Crowds are included, as in the official
-    repository's create_coco-objects.py.
+    repository's create_coco-objects.py. An object keeps its proportions, there as here: torchvision's
+    `resized_crop(…, 256)` takes a single number for the short side.
 
     Args:
         coco: The pictures and their instances.

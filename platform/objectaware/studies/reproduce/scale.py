@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
 
@@ -23,7 +23,7 @@ from objectaware.errors import InputError
 from objectaware.paper import nodes
 from objectaware.paper.nodes import ClassName, Images, ImagesOfClass, Kept, Node, Options, Planned, Published, ValuePath
 from objectaware.paper.plan import MOCO_IMAGENET, training
-from objectaware.recipes import merged, read_recipe, read_yaml
+from objectaware.recipes import SHIPPED_RECIPES, merged, read_recipe, read_yaml
 
 if TYPE_CHECKING:
     from objectaware.stages.runner import StageResult
@@ -61,6 +61,13 @@ class Scale(ABC):
 
     def images_problem(self, images: Images) -> str | None:
         """Return why a part of a data set cannot be opened, in one line, or None if it can."""
+        return None
+
+    def deviation(self, node: Node) -> str | None:
+        """Return why a number that needs a node cannot be compared with the paper's, or None if it can.
+
+        The reason is one of the node itself: its images or its recipe.
+        """
         return None
 
     def adapted(self, node: AnyNode) -> AnyNode:
@@ -194,6 +201,36 @@ class Full(Scale):
         problems = (self.images_problem(images) for images in nodes.images_of(node))
         return next((problem for problem in problems if problem is not None), None)
 
+    def deviation(self, node: Node) -> str | None:
+        """Return what is changed in a training's recipe, or which images are not all published ones."""
+        found = [self._changed_recipe(node)] if isinstance(node, Planned) and node.recipe is not None else []
+        found += map(self._other_images, nodes.images_of(node))
+        return "; ".join(filter(None, found)) or None
+
+    def _changed_recipe(self, node: Planned) -> str:
+        """Return the fields in which a stage differs from the one by the shipped recipe; empty if there are none."""
+        from objectaware.stages.identity import recipe
+
+        scales = (self, replace(self, recipes=SHIPPED_RECIPES))
+        ours, shipped = (_flat(recipe(scale.config(node, None))) for scale in scales)
+        changed = [
+            f"{name} {ours.get(name)} in place of {shipped.get(name)}"
+            for name in dict.fromkeys((*ours, *shipped))
+            if ours.get(name) != shipped.get(name)
+        ]
+        return f"the recipe {node.recipe} was changed: {', '.join(changed)}" if changed else ""
+
+    def _other_images(self, images: Images) -> str:
+        """Return in what a part of a data set differs from the published one; empty if it is that one, or missing."""
+        found, published = self._look(images), published_number(images)
+        if isinstance(found, str):
+            return ""
+        is_short = published is not None and found < published
+        facts = [f"has {found:,} of {published:,} images"] if is_short else []
+        if substitute := Dataset.of(self.data(images)).substitute:
+            facts.append(f"is {substitute}")
+        return f"{images.name} {images.part} {' and '.join(facts)}" if facts else ""
+
     def images_problem(self, images: Images) -> str | None:
         """Return why a part of a data set cannot be opened, in one line, or None if it can."""
         seen = self._look(images)
@@ -225,6 +262,14 @@ class Full(Scale):
         if isinstance(node, Published) and results is not None:
             return self.networks[node.name]
         return super().address(node, results)
+
+
+def _flat(fields: Fields, prefix: str = "") -> Fields:
+    """Return all single values of nested fields by their dotted names."""
+    flat: Fields = {}
+    for name, value in fields.items():
+        flat.update(_flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value})
+    return flat
 
 
 def published_number(images: Images) -> int | None:
@@ -303,6 +348,10 @@ class Smoke(Scale):
         build_scenes(smoke.single, variant="single-object", **sizes)
         build_scenes(smoke.multi, variant="multi-object", **sizes)
         return smoke
+
+    def deviation(self, node: Node) -> str | None:
+        """Return that nothing at this scale can be compared."""
+        return "pictures made by code, and a few steps of training"
 
     def adapted(self, node: AnyNode) -> AnyNode:
         """Return the node with stand-ins for everything that others have published."""

@@ -101,7 +101,10 @@ def run_table(context: Context, scale: Scale, plan: TablePlan) -> TableReport:
         StagesFailedError: Some stages failed. The table was logged without them.
     """
     cells = {
-        place: [Value(scale.adapted(value.node), tuple(map(scale.path, value.paths))) for value in values]
+        place: [
+            replace(value, node=scale.adapted(value.node), paths=tuple(map(scale.path, value.paths)))
+            for value in values
+        ]
         for place, values in plan.cells.items()
     }
     nodes = ordered(value.node for values in cells.values() for value in values)
@@ -112,7 +115,9 @@ def run_table(context: Context, scale: Scale, plan: TablePlan) -> TableReport:
         outcome = run(context, steps_of(scale, [node for node in nodes if node not in missing]), keep_going=True)
         reasons_by_node = {**missing, **outcome.failures}
         numbers = {place: _numbers(values, outcome.results, reasons_by_node) for place, values in cells.items()}
-        report = _report(plan, scale, numbers)
+        deviations = {node: reason for node in nodes if (reason := scale.deviation(node)) is not None}
+        incomparable = {place: _incomparable(values, outcome.results, deviations) for place, values in cells.items()}
+        report = _report(plan, scale, numbers, incomparable)
         parent.log_table(_marked(plan.table.label, plan, scale), report.rows())
         means = {(*row, *column): one.mean for (row, column), one in report.measured.items() if isinstance(one, Cell)}
         parent.log_metrics({".".join((plan.table.label, *names)): mean for names, mean in means.items()})
@@ -159,7 +164,12 @@ def _numbers(
     return [value.read(results[value.node].values) for value in values]
 
 
-def _report(plan: TablePlan, scale: Scale, numbers: Mapping[Place, list[float] | str]) -> TableReport:
+def _report(
+    plan: TablePlan,
+    scale: Scale,
+    numbers: Mapping[Place, list[float] | str],
+    incomparable: Mapping[Place, Sequence[str]],
+) -> TableReport:
     """Return the table of numbers by row, column and seed, with gains if there are several seeds."""
     measured = {place: one if isinstance(one, str) else Cell.over_seeds(one) for place, one in numbers.items()}
     compared = plan.table.compared(plan.table.baseline or plan.table.reference) if len(plan.seeds) > 1 else {}
@@ -168,7 +178,27 @@ def _report(plan: TablePlan, scale: Scale, numbers: Mapping[Place, list[float] |
         for place, start in compared.items()
         if not isinstance(after := numbers[place], str) and not isinstance(before := numbers[start], str)
     }
-    return TableReport(plan.table, measured, plan.seeds, scale.mark, plan.protocol, gains)
+    return TableReport(plan.table, measured, plan.seeds, scale.mark, plan.protocol, gains, incomparable)
+
+
+def _incomparable(
+    values: Sequence[Value], results: Mapping[Node, StageResult], deviations: Mapping[Node, str]
+) -> tuple[str, ...]:
+    """Return the reasons why the number of a cell cannot be compared with the paper's, each once.
+
+    Args:
+        values: The number of each seed.
+        results: Results of the stages.
+        deviations: Reasons by node, for the nodes that have one.
+    """
+    reasons = [deviations[node] for node in ordered(value.node for value in values) if node in deviations]
+    for value in values:
+        coverage = results[value.node].values.get("coverage", {}) if value.node in results else {}
+        for kind, *parts in value.paths:
+            covered = coverage.get(parts[0], {}) if kind == "accuracies" else {}
+            if covered.get("num_classes") == 1 and covered["untested_classes"]:
+                reasons.append("the pictures show a single class, and its recall is not an accuracy")
+    return tuple(dict.fromkeys(reasons))
 
 
 def run_figure(context: Context, scale: Scale, plan: FigurePlan) -> list[str]:
