@@ -35,6 +35,8 @@ from published_trees import KINDS, write_part
 
 OF_MASKS = {"miou", "miou_1_255", "px_ap"}
 OF_BOXES = {"max_box_acc_v2", "corloc"}
+SAME_AREA = {"same_area_miou": OF_MASKS, "same_area_corloc": OF_BOXES}
+COUNTS = {"mask_share", "num_images", "num_missing"}
 
 
 def _write_masks(folder: Path, image_ids: list[str], masks: list[np.ndarray]) -> str:
@@ -72,7 +74,8 @@ def test_the_truth_itself_has_all_of_the_measures_that_its_layout_allows(tmp_pat
     has_masks, has_ignored, has_boxes = KINDS[kind]
     scores = values["scores"]["truth"]
     expected = (OF_MASKS if has_masks else set()) | (OF_BOXES if has_boxes else set())
-    assert scores.keys() == expected | {"num_images", "num_missing"}
+    same_area = {name for name, beside in SAME_AREA.items() if beside <= expected}
+    assert scores.keys() == expected | same_area | COUNTS
     assert scores["num_images"] == len(image_ids)
     assert len(values["boxes_per_image"]) == len(image_ids)
     if has_masks:
@@ -81,10 +84,10 @@ def test_the_truth_itself_has_all_of_the_measures_that_its_layout_allows(tmp_pat
     if kind not in ("coco", "flowers102", "voc-masks"):  # objects that touch, noise, and a border that is left out
         assert all(scores[measure] == 100 for measure in expected & OF_BOXES)
     baselines = measure_truth(config)["scores"]
-    assert set(baselines) == {FULL_IMAGE, BEST_CENTER_BOX if has_masks and not has_ignored else CENTER_MAP}
+    has_oracle = has_masks and not has_ignored
+    assert set(baselines) == {FULL_IMAGE, CENTER_MAP, *([BEST_CENTER_BOX] if has_oracle else [])}
     assert all(math.isfinite(value) for row in baselines.values() for value in row.values())
-    for name in {FULL_IMAGE, BEST_CENTER_BOX} & baselines.keys():
-        assert baselines[name].keys() == scores.keys(), name
+    assert all(row.keys() == scores.keys() for row in baselines.values())
     assert len(measure_truth(config)["boxes_per_image"]) == len(image_ids)
 
 
@@ -129,8 +132,7 @@ def test_the_center_map_of_boxes_is_the_best_centred_box_at_each_iou(tmp_path: P
     data = write_part(tmp_path, "wsolevaluation")
     config = LocalizationConfig(data=data, masks={}, image_size=64)
     scores = measure_truth(config)["scores"]
-    assert scores[CENTER_MAP].keys() == {"max_box_acc_v2"}
-    assert scores[FULL_IMAGE].keys() == {*OF_BOXES, "num_images", "num_missing"}
+    assert scores[CENTER_MAP].keys() == scores[FULL_IMAGE].keys() == {*OF_BOXES, "same_area_corloc", *COUNTS}
     assert scores[CENTER_MAP]["max_box_acc_v2"] >= scores[FULL_IMAGE]["max_box_acc_v2"]
     truth = Dataset.of(data).truth()
     boxes = [truth.boxes(index) * 64 for index in range(6)]
@@ -228,5 +230,31 @@ def test_a_picture_that_was_read_and_not_localized_counts_as_one_without_a_mask(
         assert (read["num_images"], read["num_missing"], unread["num_images"]) == (2, 1, 1)
         assert read["miou"] == pytest.approx(unread["miou"] / 2)
         assert (read["corloc"], unread["corloc"]) == (50, 100)
+    has_gains = {name for name in results[0]["scores"]["system"] if name.startswith("crf_")}
+    assert has_gains == ({"crf_miou", "crf_corloc"} if crf else set())
     assert results[30]["coverage"]["system: masks"]["left_out"] == {}
     assert results[0]["coverage"]["system: masks"]["left_out"] == {"unreadable": 1}
+
+
+def test_what_the_crf_adds_is_the_refined_row_minus_the_soft_one(tmp_path: Path) -> None:
+    data = write_part(tmp_path, "cub")
+    image_ids, masks = _perfect(data)
+    store = Storage.from_uri(tmp_path / "store")
+    refined = [mask.astype(np.float32) for mask in masks]
+    soft = [np.ones_like(mask) for mask in refined]
+    rows = [
+        MaskRow(one, 40, 30, cam=before, refined=after, mask=after > 0)
+        for one, before, after in zip(image_ids, soft, refined, strict=True)
+    ]
+    write_shard(store, 0, rows)
+    store.write_json("store.json", {"config": {"crf": True}})
+    values = measure_masks(LocalizationConfig(data=data, masks={"system": store.uri}, image_size=224), "system")
+    assert [*values["by_size"]] == ["small", "medium", "large"]
+    tables = [values["scores"], *filter(None, values["by_size"].values())]
+    assert len(tables) == 2  # all of these birds are of one size
+    for rows_of in tables:
+        gains, before = rows_of["system"], rows_of["system soft"]
+        assert gains["crf_miou"] == pytest.approx(1 - before["miou"], abs=0.02)
+        assert gains["crf_miou"] > 0.5
+        assert gains["crf_corloc"] == gains["corloc"] - before["corloc"]
+        assert "crf_miou" not in before
