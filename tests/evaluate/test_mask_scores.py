@@ -23,7 +23,6 @@ from objectaware.evaluate.mask_scores import (
     best_center_box,
     box_count_histogram,
     box_hits,
-    center_map,
     crf_gains,
     foreground,
     is_correctly_localized,
@@ -407,15 +406,6 @@ def test_edges_on_whole_pixels_stay_there() -> None:
         relative = np.stack([pixels / width] * 4, axis=1)
         expected = (pixels * 224 / width).astype(int)
         np.testing.assert_array_equal(whole_pixels(relative, 224)[:, 0], expected)
-
-
-def test_the_center_map_falls_off_with_the_distance_from_the_centre() -> None:
-    soft = center_map(SIZE)
-    assert soft.dtype == np.float32
-    assert (soft.min(), soft[0, 0]) == (0, 0)
-    assert soft.max() == soft[20, 20] == soft[19, 19] > 0.97
-    np.testing.assert_allclose(soft, soft[::-1, ::-1].T, atol=1e-6)
-    assert (np.diff(soft[20, 20:]) < 0).all()
 
 
 def test_masks_of_any_size_are_compared_at_one() -> None:

@@ -40,6 +40,7 @@ def test_localizers_are_scored_by_what_the_data_set_has(
     measures |= {"max_box_acc_v2", "corloc", "same_area_corloc"} if has_boxes else set()
     assert values["scores"]["middle"].keys() == measures
     assert ("best center box (oracle)" in values["scores"]) == (has_masks and not has_ignored)
+    assert ("center map + CRF" in values["scores"]) == has_masks
     assert ("mIoU at 0.5" in capsys.readouterr().out) == has_masks
     gallery = Storage.from_uri(values["masks"]["middle"]).read_bytes("gallery.html").decode()
     assert ("data-miou=" in gallery) == has_masks

@@ -60,7 +60,11 @@ def test_every_localizer_is_in_the_table(
     scores = values["scores"]
     refined = ["contracam", "giraffes", "classifier_cam", "integrated_gradients", "smoothgrad", "center_box"]
     assert {*refined, *(f"{name} soft" for name in refined), "full_image", "truth"} <= scores.keys()
-    assert "best center box (oracle)" in table
+    for baseline in ("best center box (oracle)", "center map", "contrast map", "full image"):
+        assert {baseline, f"{baseline} + CRF"} <= scores.keys()
+        assert f"{baseline} + CRF " in table
+    assert "Medium objects (5–40% of the picture), " in table
+    assert all("crf_miou" in scores[name] for name in refined)
     assert (scores["truth"]["miou"], scores["truth"]["miou_1_255"]) == pytest.approx((1, 1), abs=0.01)
     assert scores["truth"]["px_ap"] == 100
     # The whole picture, through the store as without it; hard masks stay as they are in the CRF.

@@ -402,17 +402,6 @@ def whole_pixels(boxes: NDArray[np.float64], size: int) -> NDArray[np.int64]:
     return np.minimum((boxes * size + 1e-9).astype(np.int64), size - 1)
 
 
-def center_map(size: int) -> NDArray[np.float32]:
-    """Return a soft mask (size, size) that falls off with the distance from the centre, from 1 to 0 at the corners.
-
-    It is the baseline of Choe et al. (2020), which does not look at the pictures. Theirs falls off as a Gaussian; the
-    order of the pixels, and so every foreground by a threshold, is the same.
-    """
-    offsets = np.arange(size) - (size - 1) / 2
-    distance = np.hypot(offsets[:, None], offsets)
-    return (1 - distance / distance.max()).astype(np.float32)
-
-
 @dataclass(frozen=True, eq=False)
 class _ImageScores:
     """The measures of one image's mask; None where its truth does not allow them.
