@@ -21,6 +21,7 @@ checkpoint: checkpoint
 shared: {image_size: 48, group_size: 8, execution: {num_compute_threads: 1, num_crf_actors: 1}}
 localizers:
   contracam: {localizer: {num_iterations: 2}, execution: {num_compute_threads: 1, record_iterations: true}}
+  untrained: {localizer: {num_iterations: 2}, untrained: true}
   giraffes: {localizer: {num_iterations: 1, negatives: [NEGATIVE]}}
   classifier_cam: {localizer: classifier_cam}
   integrated_gradients: {localizer: {name: integrated_gradients, num_gradients: 2}}
@@ -58,7 +59,17 @@ def test_every_localizer_is_in_the_table(
     for title in ("mIoU at 0.5", "mIoU at 1/255", "MaxBoxAccV2 (oracle threshold)", "PxAP", "CorLoc"):
         assert title in table
     scores = values["scores"]
-    refined = ["contracam", "giraffes", "classifier_cam", "integrated_gradients", "smoothgrad", "center_box"]
+    # The checkpoint is itself that of a network with the random weights of seed 0.
+    assert scores["untrained"] == pytest.approx(scores["contracam"])
+    refined = [
+        "contracam",
+        "untrained",
+        "giraffes",
+        "classifier_cam",
+        "integrated_gradients",
+        "smoothgrad",
+        "center_box",
+    ]
     assert {*refined, *(f"{name} soft" for name in refined), "full_image", "truth"} <= scores.keys()
     for baseline in ("best center box (oracle)", "center map", "contrast map", "full image"):
         assert {baseline, f"{baseline} + CRF"} <= scores.keys()
