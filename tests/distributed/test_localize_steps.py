@@ -363,3 +363,14 @@ def test_an_unreadable_image_keeps_its_place_and_says_why(ray_session: None, tmp
     readable = [read_image(tmp_path / name)[0, 0, 0] for name in names if name != "b.png"]
     pixels = np.frombuffer(row["pixels"][0], dtype=np.uint8).reshape(-1, 32, 32, 3)
     assert pixels[:, 0, 0, 0].tolist() == readable
+
+
+def test_an_untrained_network_finds_what_its_seed_gives(tiny_checkpoint: Path) -> None:
+    group = _group(_pictures(4), _pictures(0))
+    maps = [
+        _cams(CamActor(_config(tiny_checkpoint, untrained=untrained, seed=seed))(group))
+        for untrained, seed in ((False, 1), (True, 1), (True, 1), (True, 2))
+    ]
+    np.testing.assert_array_equal(maps[1], maps[2])
+    for other in (maps[0], maps[3]):
+        assert np.abs(maps[1] - other).max() > 0.1

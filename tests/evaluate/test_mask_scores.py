@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
 
-from objectaware.data.masks import resize_mask
+from objectaware.data.masks import region_boxes, resize_mask
 from objectaware.errors import InputError
 from objectaware.evaluate import mask_miou, max_box_acc
 from objectaware.evaluate.mask_scores import (
@@ -23,13 +23,14 @@ from objectaware.evaluate.mask_scores import (
     best_center_box,
     box_count_histogram,
     box_hits,
-    center_map,
+    crf_gains,
     foreground,
     is_correctly_localized,
     largest_region_box,
     mask_ious,
     pixel_histograms,
     resize_soft_mask,
+    size_of,
     whole_pixels,
 )
 from objectaware.localize.center_box import center_box
@@ -332,7 +333,7 @@ def test_a_perfect_mask_has_everything() -> None:
     scores = MaskScores(SIZE)
     scores.add(truth.astype(np.float32), truth, boxes)
     result = scores.result()
-    assert result.keys() == MEASURES.keys()
+    assert [*result] == [name for name in MEASURES if not name.startswith("crf_")]
     assert (result["miou"], result["miou_1_255"], result["px_ap"], result["corloc"]) == (1, 1, 100, 100)
     assert result["max_box_acc_v2"] == 100
     assert (result["num_images"], result["num_missing"]) == (1, 0)
@@ -407,15 +408,6 @@ def test_edges_on_whole_pixels_stay_there() -> None:
         np.testing.assert_array_equal(whole_pixels(relative, 224)[:, 0], expected)
 
 
-def test_the_center_map_falls_off_with_the_distance_from_the_centre() -> None:
-    soft = center_map(SIZE)
-    assert soft.dtype == np.float32
-    assert (soft.min(), soft[0, 0]) == (0, 0)
-    assert soft.max() == soft[20, 20] == soft[19, 19] > 0.97
-    np.testing.assert_allclose(soft, soft[::-1, ::-1].T, atol=1e-6)
-    assert (np.diff(soft[20, 20:]) < 0).all()
-
-
 def test_masks_of_any_size_are_compared_at_one() -> None:
     truth, boxes = _half()
     large = resize_mask(truth, 4 * SIZE, 3 * SIZE)
@@ -425,3 +417,81 @@ def test_masks_of_any_size_are_compared_at_one() -> None:
     soft = np.tile(np.linspace(0, 1, 80, dtype=np.float32), (80, 1))
     assert resize_soft_mask(soft, SIZE).shape == (SIZE, SIZE)
     assert set(np.unique(resize_soft_mask(large.astype(np.float32), 33))) == {0.0, 1.0}
+
+
+def _blobs(seed: int, num_images: int) -> list[np.ndarray]:
+    """Rectangles of random size and place, one of them the whole picture."""
+    masks = []
+    for top, left, height, width in np.random.default_rng(seed).integers(2, 30, (num_images, 4)):
+        masks.append(np.zeros((SIZE, SIZE), dtype=bool))
+        masks[-1][top : top + height, left : left + width] = True
+    return [*masks, np.ones((SIZE, SIZE), dtype=bool)]
+
+
+def test_shares_and_boxes_of_the_same_area_by_brute_force() -> None:
+    """Pixel by pixel: the box in the middle that has as many pixels as the mask, up to whole sides."""
+    found, truths = _blobs(0, 6), _blobs(1, 6)
+    scores, shares, ious, hits = MaskScores(SIZE), [], [], []
+    for mask, truth in zip(found, truths, strict=True):
+        box = region_boxes(truth)[0]
+        scores.add(mask.astype(np.float32), truth, box)
+        num_pixels = sum(bool(pixel) for row in mask for pixel in row)
+        side = round(num_pixels**0.5)
+        start = (SIZE - side) // 2
+        inside = range(start, start + side)
+        same = {(y, x) for y in inside for x in inside}
+        true = {(y, x) for y in range(SIZE) for x in range(SIZE) if truth[y, x]}
+        assert abs(len(same) - num_pixels) <= side
+        shares.append(num_pixels / SIZE**2)
+        ious.append(len(same & true) / len(same | true))
+        hits.append(ious[-1] >= 0.5)  # a true rectangle is its own box
+    result = scores.result()
+    assert result["mask_share"] == pytest.approx(np.mean(shares))
+    assert result["same_area_miou"] == pytest.approx(np.mean(ious))
+    assert result["same_area_corloc"] == pytest.approx(100 * np.mean(hits))
+    assert 0 < np.mean(hits) < 1
+    assert result["same_area_miou"] != pytest.approx(result["miou"], abs=0.01)
+
+
+def test_the_share_is_of_the_mask_that_is_scored() -> None:
+    truth, boxes = _half()
+    soft = np.where(truth, 0.6, 0.4).astype(np.float32)
+    soft[0, 0] = 1  # a speck
+    scores = MaskScores(SIZE)
+    scores.add(soft, truth, boxes)
+    scores.add(None, truth, boxes)
+    result = scores.result()
+    assert result["mask_share"] == (0.25 + 0) / 2
+    assert (result["same_area_miou"], result["same_area_corloc"]) == (0.5, 50)
+
+
+def test_sizes_are_of_the_true_object_up_to_and_with_their_bounds() -> None:
+    assert [size_of(share) for share in (0.001, 0.05, 0.0501, 0.4, 0.401, 1)] == [
+        *("small", "small", "medium", "medium", "large", "large")
+    ]
+    assert size_of(0) is None
+
+
+@pytest.mark.parametrize("has_masks", [True, False])
+def test_rows_by_size_are_the_scores_of_those_images_alone(has_masks: bool) -> None:
+    rng = np.random.default_rng(2)
+    together, alone = MaskScores(SIZE), {name: MaskScores(SIZE) for name in ("small", "medium", "large")}
+    for side in (4, 8, 12, 20, 25, 30, 40, 0):  # up to 4, 39.1 and 100%, and none
+        truth = np.zeros((SIZE, SIZE), dtype=bool)
+        truth[:side, SIZE - side :] = True
+        soft, boxes = rng.random((SIZE, SIZE)).astype(np.float32), region_boxes(truth)[0]
+        rows = [together]
+        rows += [alone["small" if side <= 8 else "medium" if side <= 25 else "large"]] if side else []
+        for row in rows:
+            row.add(soft, truth if has_masks else None, boxes)
+    by_size = together.result_by_size()
+    assert {name: row["num_images"] for name, row in by_size.items()} == {"small": 2, "medium": 3, "large": 2}
+    for name, row in by_size.items():
+        assert row == pytest.approx(alone[name].result(), nan_ok=True)
+    assert together.result()["num_images"] == 8
+
+
+def test_the_crf_adds_the_difference_of_the_measures_that_both_have() -> None:
+    refined, soft = {"miou": 0.7, "corloc": 60.0, "px_ap": 3.0}, {"miou": 0.4, "corloc": 65.0, "px_ap": 1.0}
+    assert crf_gains(refined, soft) == pytest.approx({"crf_miou": 0.3, "crf_corloc": -5})
+    assert crf_gains({"corloc": 60.0}, {"corloc": 50.0}) == {"crf_corloc": 10}

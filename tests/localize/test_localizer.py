@@ -105,3 +105,13 @@ def test_a_row_of_several_localizers_is_given_what_its_localizer_needs() -> None
     assert [name for name in rows if table.lacks_classifier(name)] == ["cam"]
     assert [name for name, row in rows.items() if row.checkpoint is None] == ["theirs"]
     assert not any(row.crf for row in rows.values())
+
+
+def test_only_localizers_with_a_network_alone_can_be_untrained() -> None:
+    fields = {"data": {"root": "photos"}, "untrained": True}
+    assert LocalizeConfig.model_validate({**fields, "checkpoint": "c"}).untrained
+    with pytest.raises(ValidationError, match="untrained has no meaning for the localizer full_image; leave it out"):
+        LocalizeConfig.model_validate({**fields, "localizer": "full_image"})
+    supervised = {"name": "classifier_cam", "classifier": "k"}  # it is fitted to the trained network's features
+    with pytest.raises(ValidationError, match="untrained has no meaning for the localizer classifier_cam"):
+        LocalizeConfig.model_validate({**fields, "checkpoint": "c", "localizer": supervised})

@@ -8,7 +8,7 @@ from safetensors.torch import load_file
 
 from objectaware.errors import InputError
 from objectaware.methods.byol import BYOL
-from objectaware.methods.checkpoint import export_backbone, load_encoder, load_state, save_checkpoint
+from objectaware.methods.checkpoint import export_backbone, load_encoder, load_state, save_checkpoint, untrained
 from objectaware.methods.moco import MoCo
 
 
@@ -29,6 +29,33 @@ def test_an_encoder_computes_what_the_saved_method_does(tmp_path: Path, method: 
         torch.testing.assert_close(encoder.projector(encoder.backbone(images)), expected)
     weights = load_file(tmp_path / "backbone.safetensors")
     assert weights.keys() == network.backbone.state_dict().keys()
+
+
+@pytest.mark.parametrize("method", [MoCo, BYOL])
+def test_an_untrained_encoder_is_the_start_of_a_training_with_its_seed(tmp_path: Path, method: type) -> None:
+    torch.manual_seed(0)
+    network = method("resnet10_narrow")
+    network.train()
+    network([torch.randn(4, 3, 32, 32)] * 2)  # moves the batch norms' statistics
+    save_checkpoint(tmp_path, network, {"backbone": "resnet10_narrow"}, {})
+    encoder = load_encoder(tmp_path)
+    before = torch.get_rng_state()
+    starts = [untrained(encoder, seed) for seed in (3, 3, 4)]
+    assert torch.equal(before, torch.get_rng_state())
+    torch.manual_seed(3)
+    fresh = method("resnet10_narrow")
+    for name in ("backbone", "projector"):
+        own, first, again, other = (getattr(one, name).state_dict() for one in (encoder, *starts))
+        expected = getattr(fresh, name).state_dict()
+        assert first.keys() == own.keys() == expected.keys()
+        for key, value in expected.items():
+            torch.testing.assert_close(first[key], value, rtol=0, atol=0)
+            torch.testing.assert_close(again[key], value, rtol=0, atol=0)
+        weight = next(key for key, value in expected.items() if value.ndim >= 2)
+        assert not torch.equal(other[weight], first[weight])
+        assert not torch.equal(own[weight], first[weight])
+    assert not starts[0].backbone.training
+    assert not starts[0].projector.training
 
 
 def test_a_folder_without_checkpoint_is_named(tmp_path: Path) -> None:

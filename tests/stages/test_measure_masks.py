@@ -17,16 +17,22 @@ from objectaware.data.dataset import Dataset
 from objectaware.data.folder import ImageFolder
 from objectaware.data.storage import Storage
 from objectaware.errors import InputError
-from objectaware.evaluate.mask_scores import best_center_box
+from objectaware.evaluate.mask_scores import MaskScores, best_center_box
+from objectaware.localize.baselines import center_map, contrast_map
 from objectaware.localize.center_box import center_box
 from objectaware.localize.mask_store import MaskRow, write_shard
+from objectaware.localize.objects import dense_crf
 from objectaware.stages.identity import recipe
 from objectaware.stages.localization import (
     BEST_CENTER_BOX,
     CENTER_MAP,
+    CONTRAST_MAP,
     FULL_IMAGE,
     LocalizationConfig,
+    baseline_names,
     localization,
+    looks_at_pictures,
+    measure_baseline,
     measure_masks,
     measure_truth,
 )
@@ -35,6 +41,8 @@ from published_trees import KINDS, write_part
 
 OF_MASKS = {"miou", "miou_1_255", "px_ap"}
 OF_BOXES = {"max_box_acc_v2", "corloc"}
+SAME_AREA = {"same_area_miou": OF_MASKS, "same_area_corloc": OF_BOXES}
+COUNTS = {"mask_share", "num_images", "num_missing"}
 
 
 def _write_masks(folder: Path, image_ids: list[str], masks: list[np.ndarray]) -> str:
@@ -62,6 +70,13 @@ def _perfect(data: DataConfig) -> tuple[list[str], list[np.ndarray]]:
     return images.image_ids, masks
 
 
+def _baselines(config: LocalizationConfig) -> dict[str, dict[str, float]]:
+    """The rows of all baselines."""
+    truths = Dataset.of(config.data).truth()
+    names = baseline_names(truths, looks_at_pictures(config, truths))
+    return {row: cells for name in names for row, cells in measure_baseline(config, name)["scores"].items()}
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_truth_itself_has_all_of_the_measures_that_its_layout_allows(tmp_path: Path, kind: str) -> None:
     data = write_part(tmp_path, kind)
@@ -72,7 +87,8 @@ def test_the_truth_itself_has_all_of_the_measures_that_its_layout_allows(tmp_pat
     has_masks, has_ignored, has_boxes = KINDS[kind]
     scores = values["scores"]["truth"]
     expected = (OF_MASKS if has_masks else set()) | (OF_BOXES if has_boxes else set())
-    assert scores.keys() == expected | {"num_images", "num_missing"}
+    same_area = {name for name, beside in SAME_AREA.items() if beside <= expected}
+    assert scores.keys() == expected | same_area | COUNTS
     assert scores["num_images"] == len(image_ids)
     assert len(values["boxes_per_image"]) == len(image_ids)
     if has_masks:
@@ -80,11 +96,15 @@ def test_the_truth_itself_has_all_of_the_measures_that_its_layout_allows(tmp_pat
         assert scores["px_ap"] == pytest.approx(100, abs=1)
     if kind not in ("coco", "flowers102", "voc-masks"):  # objects that touch, noise, and a border that is left out
         assert all(scores[measure] == 100 for measure in expected & OF_BOXES)
-    baselines = measure_truth(config)["scores"]
-    assert set(baselines) == {FULL_IMAGE, BEST_CENTER_BOX if has_masks and not has_ignored else CENTER_MAP}
+    baselines = _baselines(config.model_copy(update={"image_size": 48}))
+    names = {FULL_IMAGE, CENTER_MAP}
+    names |= {BEST_CENTER_BOX} if has_masks and not has_ignored else set()
+    names |= {CONTRAST_MAP} if has_masks else set()
+    assert set(baselines) == names | ({f"{name} + CRF" for name in names} if has_masks else set())
     assert all(math.isfinite(value) for row in baselines.values() for value in row.values())
-    for name in {FULL_IMAGE, BEST_CENTER_BOX} & baselines.keys():
-        assert baselines[name].keys() == scores.keys(), name
+    for name, row in baselines.items():
+        gains = {"crf_miou", "crf_corloc"} if name.endswith("CRF") else set()
+        assert row.keys() - gains == scores.keys()
     assert len(measure_truth(config)["boxes_per_image"]) == len(image_ids)
 
 
@@ -128,9 +148,8 @@ def test_ignored_pixels_change_nothing(tmp_path: Path) -> None:
 def test_the_center_map_of_boxes_is_the_best_centred_box_at_each_iou(tmp_path: Path) -> None:
     data = write_part(tmp_path, "wsolevaluation")
     config = LocalizationConfig(data=data, masks={}, image_size=64)
-    scores = measure_truth(config)["scores"]
-    assert scores[CENTER_MAP].keys() == {"max_box_acc_v2"}
-    assert scores[FULL_IMAGE].keys() == {*OF_BOXES, "num_images", "num_missing"}
+    scores = _baselines(config)
+    assert scores[CENTER_MAP].keys() == scores[FULL_IMAGE].keys() == {*OF_BOXES, "same_area_corloc", *COUNTS}
     assert scores[CENTER_MAP]["max_box_acc_v2"] >= scores[FULL_IMAGE]["max_box_acc_v2"]
     truth = Dataset.of(data).truth()
     boxes = [truth.boxes(index) * 64 for index in range(6)]
@@ -159,9 +178,69 @@ def test_the_best_center_box_has_the_measures_of_its_mask(tmp_path: Path) -> Non
     side_fraction, _ = best_center_box(masks)
     system = _write_masks(tmp_path / "masks", image_ids, [center_box(64, 64, side_fraction)] * len(masks))
     config = LocalizationConfig(data=data, masks={"box": system}, image_size=64)
-    found = measure_truth(config)["scores"][BEST_CENTER_BOX]
+    found = _baselines(config)[BEST_CENTER_BOX]
     assert found == pytest.approx(measure_masks(config, "box")["scores"]["box"])
     assert {"corloc", "max_box_acc_v2", "miou", "px_ap"} <= found.keys()
+
+
+@pytest.mark.parametrize("name", [BEST_CENTER_BOX, CENTER_MAP, CONTRAST_MAP, FULL_IMAGE])
+def test_every_baseline_is_scored_before_and_after_the_crf_of_its_picture(tmp_path: Path, name: str) -> None:
+    """As the masks of a localizer that finds the same map in each picture."""
+    data = write_part(tmp_path, "cub")
+    dataset = Dataset.of(data)
+    truth = dataset.truth()
+    before, after = MaskScores(64), MaskScores(64)
+    for index in range(len(truth)):
+        image = np.array(Image.fromarray(dataset.images.read(index)).resize((64, 64), Image.Resampling.BILINEAR))
+        box = center_box(64, 64, best_center_box([truth[0], truth[1]])[0])
+        soft = {
+            BEST_CENTER_BOX: box.astype(np.float32),
+            CENTER_MAP: center_map(64),
+            CONTRAST_MAP: contrast_map(image, window=13),
+            FULL_IMAGE: np.ones((64, 64), dtype=np.float32),
+        }[name]
+        is_hard = name in (BEST_CENTER_BOX, FULL_IMAGE)
+        before.add(soft, truth[index], truth.boxes(index))
+        after.add(dense_crf(image, np.where(soft > 0, 0.7, 0.3) if is_hard else soft), truth[index], truth.boxes(index))
+    scores = measure_baseline(LocalizationConfig(data=data, masks={}, image_size=64), name)["scores"]
+    assert scores[name] == pytest.approx(before.result(), abs=1e-3)
+    refined = scores[f"{name} + CRF"]
+    gain = refined.pop("crf_miou")
+    assert refined.pop("crf_corloc") == refined["corloc"] - scores[name]["corloc"]
+    assert refined == pytest.approx(after.result(), rel=0.01)
+    assert gain == pytest.approx(after.result()["miou"] - before.result()["miou"], abs=0.01)
+    assert (abs(gain) < 1e-6) == (name == FULL_IMAGE)  # all others gain or lose
+
+
+def test_baselines_look_at_no_picture_where_they_are_not_to(tmp_path: Path) -> None:
+    data = write_part(tmp_path, "cub")
+    config = LocalizationConfig(data=data, masks={}, image_size=64, picture_baselines=False)
+    assert set(_baselines(config)) == {BEST_CENTER_BOX, CENTER_MAP, FULL_IMAGE}
+    part = write_part(tmp_path / "b", "wsolevaluation")
+    boxes = LocalizationConfig(data=part, masks={}, image_size=48, picture_baselines=True)
+    rows = _baselines(boxes)
+    assert set(rows) == {f"{name}{end}" for name in (CENTER_MAP, CONTRAST_MAP, FULL_IMAGE) for end in ("", " + CRF")}
+    assert {"corloc", "max_box_acc_v2", "crf_corloc"} <= rows["center map + CRF"].keys()
+
+
+def test_pictures_that_cannot_be_read_are_left_out_of_baselines_as_of_masks(tmp_path: Path) -> None:
+    data = write_part(tmp_path, "backgrounds-challenge")
+    images = data.open()
+    assert isinstance(images, ImageFolder)
+    config = LocalizationConfig(data=data, masks={}, image_size=64)
+    images.path(0).write_bytes(b"not a picture")
+    num_readable = len(images) - 1
+    values = measure_baseline(config, CENTER_MAP)
+    for row in (CENTER_MAP, "center map + CRF"):
+        assert values["scores"][row]["num_images"] == num_readable
+    assert values["coverage"]["baselines: masks"]["left_out"] == {"unreadable": 1}
+    for index in range(len(images)):
+        images.path(index).write_bytes(b"not a picture")
+    rows = _baselines(config)
+    assert set(rows) == {BEST_CENTER_BOX, CENTER_MAP, FULL_IMAGE}
+    assert rows[CENTER_MAP]["num_images"] == len(images)
+    with pytest.raises(InputError, match="none that can be read"):
+        measure_baseline(config.model_copy(update={"picture_baselines": True}), CENTER_MAP)
 
 
 def test_a_layout_without_truth_is_refused_by_naming_those_with(tmp_path: Path) -> None:
@@ -176,7 +255,7 @@ def test_the_user_is_told_of_masks_that_were_not_downloaded(tmp_path: Path) -> N
     (tmp_path / "cub" / "segmentations").rename(tmp_path / "elsewhere")
     values = measure_truth(config)
     assert "segmentations" in values["notice"]
-    assert set(values["scores"]) == {FULL_IMAGE, CENTER_MAP}
+    assert set(_baselines(config)) == {FULL_IMAGE, CENTER_MAP}
 
 
 def test_another_truth_is_another_identity_and_another_place_is_not(tmp_path: Path) -> None:
@@ -228,5 +307,31 @@ def test_a_picture_that_was_read_and_not_localized_counts_as_one_without_a_mask(
         assert (read["num_images"], read["num_missing"], unread["num_images"]) == (2, 1, 1)
         assert read["miou"] == pytest.approx(unread["miou"] / 2)
         assert (read["corloc"], unread["corloc"]) == (50, 100)
+    has_gains = {name for name in results[0]["scores"]["system"] if name.startswith("crf_")}
+    assert has_gains == ({"crf_miou", "crf_corloc"} if crf else set())
     assert results[30]["coverage"]["system: masks"]["left_out"] == {}
     assert results[0]["coverage"]["system: masks"]["left_out"] == {"unreadable": 1}
+
+
+def test_what_the_crf_adds_is_the_refined_row_minus_the_soft_one(tmp_path: Path) -> None:
+    data = write_part(tmp_path, "cub")
+    image_ids, masks = _perfect(data)
+    store = Storage.from_uri(tmp_path / "store")
+    refined = [mask.astype(np.float32) for mask in masks]
+    soft = [np.ones_like(mask) for mask in refined]
+    rows = [
+        MaskRow(one, 40, 30, cam=before, refined=after, mask=after > 0)
+        for one, before, after in zip(image_ids, soft, refined, strict=True)
+    ]
+    write_shard(store, 0, rows)
+    store.write_json("store.json", {"config": {"crf": True}})
+    values = measure_masks(LocalizationConfig(data=data, masks={"system": store.uri}, image_size=224), "system")
+    assert [*values["by_size"]] == ["small", "medium", "large"]
+    tables = [values["scores"], *filter(None, values["by_size"].values())]
+    assert len(tables) == 2  # all of these birds are of one size
+    for rows_of in tables:
+        gains, before = rows_of["system"], rows_of["system soft"]
+        assert gains["crf_miou"] == pytest.approx(1 - before["miou"], abs=0.02)
+        assert gains["crf_miou"] > 0.5
+        assert gains["crf_corloc"] == gains["corloc"] - before["corloc"]
+        assert "crf_miou" not in before

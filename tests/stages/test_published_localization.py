@@ -35,11 +35,12 @@ def test_localizers_are_scored_by_what_the_data_set_has(
     assert run(["evaluate", "localizers", "recipe.yaml", "--json", "values.json"]) == 0
     values = json.loads(Path("values.json").read_text())
     has_masks, has_ignored, has_boxes = KINDS[kind]
-    measures = {"num_images", "num_missing"}
-    measures |= {"miou", "miou_1_255", "px_ap"} if has_masks else set()
-    measures |= {"max_box_acc_v2", "corloc"} if has_boxes else set()
+    measures = {"mask_share", "num_images", "num_missing"}
+    measures |= {"miou", "miou_1_255", "px_ap", "same_area_miou"} if has_masks else set()
+    measures |= {"max_box_acc_v2", "corloc", "same_area_corloc"} if has_boxes else set()
     assert values["scores"]["middle"].keys() == measures
-    assert ("center map" in values["scores"]) == (has_ignored or not has_masks)
+    assert ("best center box (oracle)" in values["scores"]) == (has_masks and not has_ignored)
+    assert ("center map + CRF" in values["scores"]) == has_masks
     assert ("mIoU at 0.5" in capsys.readouterr().out) == has_masks
     gallery = Storage.from_uri(values["masks"]["middle"]).read_bytes("gallery.html").decode()
     assert ("data-miou=" in gallery) == has_masks

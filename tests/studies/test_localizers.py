@@ -21,6 +21,7 @@ checkpoint: checkpoint
 shared: {image_size: 48, group_size: 8, execution: {num_compute_threads: 1, num_crf_actors: 1}}
 localizers:
   contracam: {localizer: {num_iterations: 2}, execution: {num_compute_threads: 1, record_iterations: true}}
+  untrained: {localizer: {num_iterations: 2}, untrained: true}
   giraffes: {localizer: {num_iterations: 1, negatives: [NEGATIVE]}}
   classifier_cam: {localizer: classifier_cam}
   integrated_gradients: {localizer: {name: integrated_gradients, num_gradients: 2}}
@@ -58,9 +59,23 @@ def test_every_localizer_is_in_the_table(
     for title in ("mIoU at 0.5", "mIoU at 1/255", "MaxBoxAccV2 (oracle threshold)", "PxAP", "CorLoc"):
         assert title in table
     scores = values["scores"]
-    refined = ["contracam", "giraffes", "classifier_cam", "integrated_gradients", "smoothgrad", "center_box"]
+    # The checkpoint is itself that of a network with the random weights of seed 0.
+    assert scores["untrained"] == pytest.approx(scores["contracam"])
+    refined = [
+        "contracam",
+        "untrained",
+        "giraffes",
+        "classifier_cam",
+        "integrated_gradients",
+        "smoothgrad",
+        "center_box",
+    ]
     assert {*refined, *(f"{name} soft" for name in refined), "full_image", "truth"} <= scores.keys()
-    assert "best center box (oracle)" in table
+    for baseline in ("best center box (oracle)", "center map", "contrast map", "full image"):
+        assert {baseline, f"{baseline} + CRF"} <= scores.keys()
+        assert f"{baseline} + CRF " in table
+    assert "Medium objects (5–40% of the picture), " in table
+    assert all("crf_miou" in scores[name] for name in refined)
     assert (scores["truth"]["miou"], scores["truth"]["miou_1_255"]) == pytest.approx((1, 1), abs=0.01)
     assert scores["truth"]["px_ap"] == 100
     # The whole picture, through the store as without it; hard masks stay as they are in the CRF.

@@ -256,12 +256,12 @@ def evaluate_localizers(overrides: list[str], recipe: Positional[Path], common: 
     fields = recipe_fields("LocalizersConfig", recipe, overrides)
 
     from objectaware.stages.localizers import LocalizersConfig, localizers
-    from objectaware.studies.localizers import localizers_table, run_localizers
+    from objectaware.studies.localizers import localizers_tables, run_localizers
 
     config = validated(LocalizersConfig, fields)
     with open_context(common, *possible_needs(localizers.parts(config))) as context:
         values = run_localizers(context, config)
-        finish_study(common, context, values, [localizers_table(values)])
+        finish_study(common, context, values, localizers_tables(values))
 
 
 @command(

@@ -101,19 +101,22 @@ class LocalizeConfig(WithOptions):
         localizer: Localizer that finds the objects.
         checkpoint: Folder that pretraining wrote, or another system's file (docs/checkpoints.md), for localizers
             that use a network.
+        untrained: Whether the network of the checkpoint has random weights from the seed instead of its own, a
+            baseline that shows what training adds.
         crf: Whether the soft mask is refined by a dense CRF.
         mask_threshold: Smallest value of the soft mask, after any CRF, that is foreground in the stored mask.
         image_size: Side in pixels to which images are squashed.
         min_box_area: Boxes that cover at most this fraction of the picture are dropped.
         box_margin: Fraction of a box's side by which the box is widened at each end.
         group_size: Number of images whose embeddings are each other's negatives.
-        seed: Seed of the division into groups.
+        seed: Seed of the division into groups, and of random weights.
         execution: Settings of how it runs.
     """
 
     data: DataConfig
     localizer: Localizer = Localizer.default_field()
     checkpoint: CheckpointAddress | None = None
+    untrained: bool = False
     crf: bool = True
     mask_threshold: Fraction = 0.5
     image_size: Side = 224
@@ -131,6 +134,8 @@ class LocalizeConfig(WithOptions):
             raise ValueError(f"checkpoint is missing: the localizer {name} needs it")
         if not self.localizer.needs_network and self.checkpoint is not None:
             raise ValueError(f"checkpoint has no meaning for the localizer {name}; leave it out")
+        if self.untrained and (not self.localizer.needs_network or self.localizer.needs_classifier):
+            raise ValueError(f"untrained has no meaning for the localizer {name}; leave it out")
         if self.execution.record_iterations and not self.localizer.iterates:
             raise ValueError(f"record_iterations has no meaning for the localizer {name}; leave it out")
         return self

@@ -247,7 +247,8 @@ class CamActor:
     @cached_property
     def _soft_maps(self) -> SoftMaps:
         device = torch.device("cuda" if self._config.execution.use_gpu else "cpu")
-        return self._config.localizer.build(Network(self._config.checkpoint, device))
+        untrained_seed = self._config.seed if self._config.untrained else None
+        return self._config.localizer.build(Network(self._config.checkpoint, device, untrained_seed))
 
 
 class CrfActor:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain
 
 import cv2
@@ -13,7 +15,7 @@ from numpy.typing import NDArray
 
 from objectaware.data.masks import region_boxes, resize_mask
 from objectaware.errors import InputError
-from objectaware.localize.center_box import center_box_edges
+from objectaware.localize.center_box import center_box, center_box_edges
 from objectaware.localize.objects import keep_large_components
 
 Rectangle = Sequence[int]
@@ -30,13 +32,30 @@ MEASURES = {
     "max_box_acc_v2": "MaxBoxAccV2 (oracle threshold)",
     "px_ap": "PxAP",
     "corloc": "CorLoc",
+    "mask_share": "mean share",
+    "same_area_miou": "same-area box mIoU",
+    "same_area_corloc": "same-area box CorLoc",
+    "crf_miou": "CRF adds mIoU",
+    "crf_corloc": "CRF adds CorLoc",
     "num_images": "images",
     "num_missing": "of them without mask",
 }
 """The measures by name, and their columns' titles. mIoU lies in [0, 1]; MaxBoxAccV2, PxAP and CorLoc are per cent.
 
+The mean share is the part of the picture, in [0, 1], that the masks at 0.5 cover. The same-area box is the centred box
+of each mask's own area: masks that merely grow gain as much as it does. The scorer of masks that a CRF refined adds the
+differences to the masks before it (`crf_gains`).
+
 The paper reports mIoU in `loc-main`, `loc-cam`, `loc-iter` and `loc-batch`. In `loc-cam-transfer`, `loc-cam-full` and
 `loc-saliency` it is MaxBoxAccV2, and on OpenImages, which has no boxes, PxAP under that name.
+"""
+
+OBJECT_SIZES: dict[str, tuple[float, float]] = {"small": (0.0, 0.05), "medium": (0.05, 0.4), "large": (0.4, 1.0)}
+"""Sizes of the true object, as the part of the picture that it covers: from above the first bound to the second.
+
+An object of 5% covers two or three of the 7 × 7 cells of a ResNet's map at 224 pixels, and smaller ones are at the
+limit of what a soft map resolves. Where objects cover more than 40%, the full picture has an IoU above 0.4, so that no
+table shows whether a method looked at the picture. Between the two, trivial answers are wrong and objects are visible.
 """
 
 _IOU_THRESHOLDS = (30, 50, 70)
@@ -383,19 +402,68 @@ def whole_pixels(boxes: NDArray[np.float64], size: int) -> NDArray[np.int64]:
     return np.minimum((boxes * size + 1e-9).astype(np.int64), size - 1)
 
 
-def center_map(size: int) -> NDArray[np.float32]:
-    """Return a soft mask (size, size) that falls off with the distance from the centre, from 1 to 0 at the corners.
+@dataclass(frozen=True, eq=False)
+class _ImageScores:
+    """The measures of one image's mask; None where its truth does not allow them.
 
-    It is the baseline of Choe et al. (2020), which does not look at the pictures. Theirs falls off as a Gaussian; the
-    order of the pixels, and so every foreground by a threshold, is the same.
+    Attributes:
+        is_missing: Whether there is no mask.
+        share: Part of the picture that the mask covers.
+        ious: IoU at 0.5, at 1/255, and of the same-area box.
+        histograms: `pixel_histograms`.
+        hits: `box_hits`.
+        is_correct: Whether the largest region's box, and the same-area box, are correct in the sense of CorLoc.
     """
-    offsets = np.arange(size) - (size - 1) / 2
-    distance = np.hypot(offsets[:, None], offsets)
-    return (1 - distance / distance.max()).astype(np.float32)
+
+    is_missing: bool
+    share: float
+    ious: tuple[float, float, float] | None = None
+    histograms: NDArray[np.int64] | None = None
+    hits: NDArray[np.bool_] | None = None
+    is_correct: tuple[bool, bool] | None = None
+
+
+class _Sums:
+    """Sums of `_ImageScores` over some images."""
+
+    def __init__(self) -> None:
+        self.shares: list[float] = []
+        self._ious: list[tuple[float, float, float]] = []
+        self._is_correct: list[tuple[bool, bool]] = []
+        self._hits = np.zeros((len(_IOU_THRESHOLDS), len(SCORE_THRESHOLDS)), dtype=np.int64)
+        self._histograms = np.zeros((2, len(_EDGES) - 1), dtype=np.int64)
+        self._num_missing = 0
+
+    def add(self, one: _ImageScores) -> None:
+        self._num_missing += one.is_missing
+        self.shares.append(one.share)
+        if one.ious is not None and one.histograms is not None:
+            self._ious.append(one.ious)
+            self._histograms += one.histograms
+        if one.is_correct is not None and one.hits is not None:
+            self._is_correct.append(one.is_correct)
+            self._hits += one.hits
+
+    def result(self) -> dict[str, float]:
+        mious = np.mean(self._ious, axis=0) if self._ious else np.full(3, np.nan)
+        corlocs = 100 * np.mean(self._is_correct, axis=0) if self._is_correct else np.full(2, np.nan)
+        best_hits = float(self._hits.max(axis=1).mean())
+        return {
+            "miou": float(mious[0]),
+            "miou_1_255": float(mious[1]),
+            "max_box_acc_v2": 100 * best_hits / len(self._is_correct) if self._is_correct else np.nan,
+            "px_ap": average_precision(self._histograms) if self._histograms[0].any() else np.nan,
+            "corloc": float(corlocs[0]),
+            "mask_share": float(np.mean(self.shares)) if self.shares else np.nan,
+            "same_area_miou": float(mious[2]),
+            "same_area_corloc": float(corlocs[1]),
+            "num_images": len(self.shares),
+            "num_missing": self._num_missing,
+        }
 
 
 class MaskScores:
-    """All localization measures of one system's masks, summed one image at a time.
+    """All localization measures of one system's masks, summed one image at a time: of all images, and by object size.
 
     Pictures are squashed to one square size, as in the paper.
 
@@ -405,12 +473,8 @@ class MaskScores:
 
     def __init__(self, size: int) -> None:
         self._size = size
-        self._ious: dict[bool, list[float]] = {False: [], True: []}
-        self._hits = np.zeros((len(_IOU_THRESHOLDS), len(SCORE_THRESHOLDS)), dtype=np.int64)
-        self._histograms = np.zeros((2, len(_EDGES) - 1), dtype=np.int64)
-        self._is_correct: list[bool] = []
-        self._num_images = 0
-        self._num_missing = 0
+        self._all = _Sums()
+        self._by_size = {name: _Sums() for name in OBJECT_SIZES}
 
     def add(
         self,
@@ -427,37 +491,73 @@ class MaskScores:
             boxes: Its true boxes (n, 4), relative; an image without boxes takes no part in MaxBoxAccV2 and CorLoc.
             ignored: Pixels (H, W) of any size that mIoU and PxAP leave out.
         """
-        self._num_images += 1
-        self._num_missing += soft is None
+        shape = (self._size, self._size)
+        counted = np.ones(shape, np.bool_) if ignored is None else ~resize_mask(ignored, *shape)
+        truth = None if truth is None else resize_mask(truth, *shape) & counted
+        one = self._measured(soft, truth, boxes, counted)
+        self._all.add(one)
+        object_size = size_of(float((self._filled(boxes) if truth is None else truth).mean()))
+        if object_size is not None:
+            self._by_size[object_size].add(one)
+
+    def result(self) -> dict[str, float]:
+        """Return the measures by the names of `MEASURES`; NaN if no image has a true mask, pixel or box.
+
+        The differences that a CRF makes are not among them; they are of two systems (`crf_gains`).
+        """
+        return self._all.result()
+
+    def result_by_size(self) -> dict[str, dict[str, float]]:
+        """Return the same for the images with objects of each of `OBJECT_SIZES`; sizes without an image are absent."""
+        return {name: sums.result() for name, sums in self._by_size.items() if sums.shares}
+
+    def _measured(
+        self,
+        soft: NDArray[np.float32] | None,
+        truth: NDArray[np.bool_] | None,
+        boxes: NDArray[np.float64],
+        counted: NDArray[np.bool_],
+    ) -> _ImageScores:
+        is_missing = soft is None
         if soft is None:
             soft = np.zeros((self._size, self._size), dtype=np.float32)
         soft = resize_soft_mask(soft, self._size)
+        found = foreground(soft)
+        same_area = center_box_of_share(self._size, float(found.mean()))
+        ious = histograms = hits = is_correct = None
         if truth is not None:
-            left_out = np.zeros(soft.shape, np.bool_) if ignored is None else resize_mask(ignored, *soft.shape)
-            truth, counted = resize_mask(truth, *soft.shape), ~left_out
-            for official, ious in self._ious.items():
-                found = foreground(soft, official=official)
-                ious.append(float(mask_ious((found & counted)[None], (truth & counted)[None])[0]))
-            self._histograms += pixel_histograms(soft, truth, left_out)
+            masks = np.stack([found, foreground(soft, official=True), same_area]) & counted
+            at_half, official, of_box = mask_ious(masks, np.stack([truth] * 3)).tolist()
+            ious = (at_half, official, of_box)
+            histograms = pixel_histograms(soft, truth, ~counted)
         if len(boxes):
-            self._hits += box_hits(soft, whole_pixels(boxes, self._size), iou_thresholds=_IOU_THRESHOLDS)
-            self._is_correct.append(is_correctly_localized(largest_region_box(foreground(soft)), boxes))
+            hits = box_hits(soft, whole_pixels(boxes, self._size), iou_thresholds=_IOU_THRESHOLDS)
+            predicted = (largest_region_box(found), largest_region_box(same_area))
+            is_correct = (is_correctly_localized(predicted[0], boxes), is_correctly_localized(predicted[1], boxes))
+        return _ImageScores(is_missing, float(found.mean()), ious, histograms, hits, is_correct)
 
-    def result(self) -> dict[str, float]:
-        """Return the measures by the names of `MEASURES`; NaN if no image has a true mask, pixel or box."""
-        return {
-            "miou": _mean(self._ious[False]),
-            "miou_1_255": _mean(self._ious[True]),
-            "max_box_acc_v2": self._share(float(self._hits.max(axis=1).mean())),
-            "px_ap": average_precision(self._histograms) if self._histograms[0].any() else np.nan,
-            "corloc": self._share(float(sum(self._is_correct))),
-            "num_images": self._num_images,
-            "num_missing": self._num_missing,
-        }
-
-    def _share(self, count: float) -> float:
-        return 100 * count / len(self._is_correct) if self._is_correct else np.nan
+    def _filled(self, boxes: NDArray[np.float64]) -> NDArray[np.bool_]:
+        """Return the mask that boxes cover together."""
+        mask = np.zeros((self._size, self._size), dtype=np.bool_)
+        for x0, y0, x1, y1 in np.rint(boxes * self._size).astype(np.int64):
+            mask[y0:y1, x0:x1] = True
+        return mask
 
 
-def _mean(values: list[float]) -> float:
-    return float(np.mean(values)) if values else np.nan
+def size_of(share: float) -> str | None:
+    """Return the name in `OBJECT_SIZES` of an object that covers a part of the picture; None if there is no object."""
+    return next((name for name, (above, up_to) in OBJECT_SIZES.items() if above < share <= up_to), None)
+
+
+def center_box_of_share(size: int, share: float) -> NDArray[np.bool_]:
+    """Return the centred square (size, size) that covers a part of the picture in [0, 1], up to whole pixels."""
+    if share == 0:
+        return np.zeros((size, size), dtype=np.bool_)
+    return center_box(size, size, min(1.0, math.sqrt(share)))
+
+
+def crf_gains(refined: Mapping[str, float], soft: Mapping[str, float]) -> dict[str, float]:
+    """Return the measures of refined masks minus those of the same masks before the CRF, by the names of `MEASURES`."""
+    return {
+        f"crf_{name}": refined[name] - soft[name] for name in ("miou", "corloc") if name in refined and name in soft
+    }

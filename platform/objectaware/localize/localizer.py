@@ -19,7 +19,7 @@ from objectaware.config.localize import Localizer
 from objectaware.data.images import normalise
 from objectaware.errors import InputError
 from objectaware.methods.backbones import Activations, Backbone, channels_last
-from objectaware.methods.checkpoint import Encoder, load_encoder, local_checkpoint
+from objectaware.methods.checkpoint import Encoder, load_encoder, local_checkpoint, untrained
 
 
 @dataclass(frozen=True)
@@ -54,10 +54,11 @@ class Network:
     Args:
         checkpoint: Address of the network; None for localizers that use no network.
         device: Device on which the network computes.
+        untrained_seed: Seed of random weights in place of the checkpoint's; None for the checkpoint's own.
     """
 
-    def __init__(self, checkpoint: str | None, device: torch.device) -> None:
-        self._checkpoint, self._device = checkpoint, device
+    def __init__(self, checkpoint: str | None, device: torch.device, untrained_seed: int | None = None) -> None:
+        self._checkpoint, self._device, self._untrained_seed = checkpoint, device, untrained_seed
 
     def features(self, expansion: int = 1) -> Callable[[Tensor], Activations]:
         """Return the function from images (N, 3, H, W) to their last spatial activations (N, C, h, w).
@@ -79,7 +80,8 @@ class Network:
     def _encoder(self) -> Encoder:
         assert self._checkpoint is not None, "the configuration refuses a localizer without the network that it needs"
         with local_checkpoint(self._checkpoint) as folder:
-            return load_encoder(folder)
+            encoder = load_encoder(folder)
+        return encoder if self._untrained_seed is None else untrained(encoder, self._untrained_seed)
 
 
 class ContrastiveLocalizer(Localizer):

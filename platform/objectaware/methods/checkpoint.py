@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -16,6 +17,7 @@ import safetensors.torch
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from objectaware.data.storage import Storage
 from objectaware.errors import InputError
@@ -225,6 +227,21 @@ def load_encoder(path: Path) -> Encoder:
     weights = _part(state, "projector.")
     projector = head_from_weights(weights, backbone.num_features, str(path))
     return Encoder(backbone.eval(), projector.eval(), config, () if weights else (_NO_PROJECTOR,))
+
+
+def untrained(encoder: Encoder, seed: int) -> Encoder:
+    """Return an encoder of the same architecture as it is before training, with random weights from a seed.
+
+    The batch norms' statistics are those of the start, too: mean 0 and variance 1.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        backbone = build_backbone(encoder.backbone.name)
+        projector = copy.deepcopy(encoder.projector)
+        for layer in projector.modules():
+            if isinstance(layer, nn.Linear | _BatchNorm):
+                layer.reset_parameters()
+    return Encoder(backbone.eval(), projector.eval(), encoder.config, encoder.notices)
 
 
 def _exported_encoder(name: str, path: Path) -> Encoder:

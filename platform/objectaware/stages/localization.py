@@ -7,7 +7,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal
@@ -21,13 +21,22 @@ from objectaware.config import DataConfig, Model
 from objectaware.data.coco_json import union_mask
 from objectaware.data.dataset import Dataset, OpenedImages, layout_named, layouts
 from objectaware.data.folder import ImageFolder
+from objectaware.data.images import UnreadableImage, none_readable, resize_image
 from objectaware.data.masks import MIN_BOX_AREA
 from objectaware.data.storage import Storage
 from objectaware.data.truth import GroundTruth, turned_by_size
 from objectaware.distributed.task import run_tasks
 from objectaware.errors import InputError
 from objectaware.evaluate.coverage import UNREADABLE, Coverage
-from objectaware.evaluate.mask_scores import MEASURES, MaskScores, best_center_box, box_count_histogram, center_map
+from objectaware.evaluate.mask_scores import (
+    MEASURES,
+    OBJECT_SIZES,
+    MaskScores,
+    best_center_box,
+    box_count_histogram,
+    crf_gains,
+)
+from objectaware.localize.baselines import center_map, contrast_map, refined_baseline
 from objectaware.localize.center_box import center_box
 from objectaware.localize.mask_store import MaskRow, read_rows
 from objectaware.localize.objects import extract_boxes, keep_large_components
@@ -40,7 +49,10 @@ from objectaware.stages.runner import Computation, Context, StageRun
 _NUM_MEASURED_AT_ONCE = 2  # each is a process with PyTorch, and a table may have a dozen rows
 BEST_CENTER_BOX = "best center box (oracle)"
 CENTER_MAP = "center map"
+CONTRAST_MAP = "contrast map"
 FULL_IMAGE = "full image"
+WITH_CRF = " + CRF"
+"""End of the name of a baseline's row after the CRF."""
 
 
 def _has_objects(data: DataConfig) -> DataConfig:
@@ -62,51 +74,69 @@ class LocalizationConfig(Model):
             MaxBoxAccV2 and CorLoc are measured.
         masks: Masks of these images, by name of the row in the table: a mask store, a folder of PNG or NPY files
             named like the images, or a COCO result file (`.json`).
-        image_size: Side in pixels that pictures are squashed to for all measures. The paper's is 224.
+        image_size: Side in pixels that pictures are squashed to for all measures, and for the CRF of baselines. The
+            paper's is 224.
+        picture_baselines: Whether to score baselines that look at the pictures, too: the contrast map, and each
+            baseline after the CRF that masks go through in localization. By default where there are true masks and
+            pictures that can be read.
     """
 
     data: MeasurableData
     masks: dict[str, MasksAddress]
     image_size: Side = 224
+    picture_baselines: bool | None = None
 
 
-@stage("localization", version=4)
+@stage("localization", version=5)
 def localization(context: Context, config: LocalizationConfig) -> Computation[LocalizationConfig]:
     """Score masks against true masks and boxes, with the trivial baselines beside them.
 
     Returns:
         Value `scores`: the measures by row (`objectaware.evaluate.mask_scores.MEASURES` describes them). A mask store
         with CRF gives `<name>` and, for the soft masks before the CRF, `<name> soft`; other masks give `<name>`. Unless
-        some masks have that name, `full image` is among the rows. There is always a centred baseline: the best centred
-        box, an oracle, or `center map` if there are only boxes or some pixels are ignored. A measure that the truth
-        does not allow is absent: mIoU and PxAP without masks, MaxBoxAccV2 and CorLoc without boxes.
+        some masks have that name, `full image` and `center map` are among the rows. So is the best centred box, an
+        oracle, unless there are only boxes or some pixels are ignored. With `picture_baselines` there is the contrast
+        map, and each baseline has a row `<baseline> + CRF`; all of them leave out images that cannot be read. A measure
+        that the truth does not allow is absent: mIoU and PxAP without masks, MaxBoxAccV2 and CorLoc without boxes.
+        Value `scores_by_size`: the same by size of the true object (`OBJECT_SIZES`), for sizes that some image has.
         Value `boxes_per_image`: by name, and for `truth`, the number of images with each number of boxes.
         Value `coverage`: which images each name's measures of pixels and of boxes cover and which are left out; see
         `objectaware.evaluate.coverage.Coverage`.
     """
     data = Dataset.of(config.data)
-    inputs = {"data": data.content_hash(context.mode.verify), "truth": data.truth().content_hash(context.mode.verify)}
+    truths = data.truth()
+    inputs = {"data": data.content_hash(context.mode.verify), "truth": truths.content_hash(context.mode.verify)}
     for name, masks in config.masks.items():
         inputs[f"masks {name}"] = masks_hash(masks)
 
     def compute(run: StageRun, config: LocalizationConfig) -> Mapping[str, Any]:
-        tasks = [*((config, name) for name in config.masks), (config, None)]
-        *measured, truth = run_tasks(measure, tasks, at_once=_NUM_MEASURED_AT_ONCE)
+        names = baseline_names(truths, looks_at_pictures(config, truths))
+        tasks: list[tuple[object, ...]] = [(measure_masks, config, name) for name in config.masks]
+        tasks += [*((measure_baseline, config, name) for name in names), (measure_truth, config)]
+        *scored, truth = run_tasks(measure, tasks, at_once=_NUM_MEASURED_AT_ONCE)
+        measured, baselines = scored[: len(config.masks)], scored[len(config.masks) :]
         if truth["notice"]:
             run.progress.line(truth["notice"])
         found = {"truth": truth, **dict(zip(config.masks, measured, strict=True))}
         # Not of `found`, in which masks that are named `truth` stand in its place.
-        scores = {row: cells for values in (truth, *measured) for row, cells in values["scores"].items()}
-        coverage = {name: one for values in (truth, *measured) for name, one in values["coverage"].items()}
+        scored = [*baselines, *measured]
+        scores = {row: cells for values in scored for row, cells in values["scores"].items()}
+        by_size = {
+            size: {row: cells for values in scored for row, cells in values["by_size"][size].items()}
+            for size in OBJECT_SIZES
+        }
+        coverage = {name: one for values in scored for name, one in values["coverage"].items()}
         histograms = {name: box_count_histogram(values["boxes_per_image"]) for name, values in found.items()}
         for name, values in zip(config.masks, measured, strict=True):
             picture = box_histogram(Counter(values["boxes_per_image"]), Counter(truth["boxes_per_image"]))
             run.tracker.log_png(f"boxes_per_image/{_key(name)}.png", picture)
-        run.tracker.log_table("localization", [{"localizer": row, **cells} for row, cells in titled(scores).items()])
+        run.tracker.log_table("localization", table_rows(scores))
+        run.tracker.log_table("localization by size", table_rows_by_size(by_size))
         for row, cells in scores.items():
             run.tracker.log_metrics({f"{measure}.{_key(row)}": value for measure, value in cells.items()})
         counts = {name: {str(count): number for count, number in one.items()} for name, one in histograms.items()}
-        return {"scores": scores, "boxes_per_image": counts, "coverage": coverage}
+        present = {size: rows for size, rows in by_size.items() if rows}
+        return {"scores": scores, "scores_by_size": present, "boxes_per_image": counts, "coverage": coverage}
 
     return Computation(title="localization", inputs=inputs, compute=compute, tags={"dataset": config.data.root})
 
@@ -124,9 +154,25 @@ def titled(scores: Mapping[str, Mapping[str, float]]) -> dict[str, dict[str, flo
     }
 
 
-def measure(config: LocalizationConfig, name: str | None) -> dict[str, Any]:
-    """Run `measure_masks`, or `measure_truth` if `name` is None, as a task."""
-    return measure_truth(config) if name is None else measure_masks(config, name)
+def table_rows(scores: Mapping[str, Mapping[str, float]]) -> list[dict[str, Any]]:
+    """Return the scores of `localization` as the rows of a table."""
+    return [{"localizer": row, **cells} for row, cells in titled(scores).items()]
+
+
+def table_rows_by_size(by_size: Mapping[str, Mapping[str, Mapping[str, float]]]) -> list[dict[str, Any]]:
+    """Return the scores by size of `localization` as the rows of a table."""
+    return [{"objects": size_title(size), **row} for size, scores in by_size.items() for row in table_rows(scores)]
+
+
+def size_title(size: str) -> str:
+    """Return the words for one of `OBJECT_SIZES`, with its bounds."""
+    above, up_to = (f"{100 * bound:g}" for bound in OBJECT_SIZES[size])
+    return f"{size} objects ({above}–{up_to}% of the picture)"
+
+
+def measure(score: Callable[..., dict[str, Any]], *args: object) -> dict[str, Any]:
+    """Run one of the functions below as a task."""
+    return score(*args)
 
 
 def measure_masks(config: LocalizationConfig, name: str) -> dict[str, Any]:
@@ -137,8 +183,8 @@ def measure_masks(config: LocalizationConfig, name: str) -> dict[str, Any]:
         name: Name of the masks in `config.masks`.
 
     Returns:
-        `scores`: the measures of `MaskScores` that the truth allows, in the row `name` and, if a CRF refined the masks,
-        in the row `name soft` for the masks before it; `boxes_per_image`: the number of boxes of each image;
+        `scores` and `by_size` as of `_results`, in the row `name` and, if a CRF refined the masks, in the row
+        `name soft` for the masks before it; `boxes_per_image`: the number of boxes of each image;
         `coverage`: the images that the measures of pixels (`<name>: masks`) and of boxes (`<name>: boxes`) cover.
 
     Raises:
@@ -172,9 +218,32 @@ def measure_masks(config: LocalizationConfig, name: str) -> dict[str, Any]:
     if not num_found:
         problem = f"has no mask of any of the {len(image_ids)} images"
         raise InputError("masks", config.masks[name], problem, "Check that the images can be read.")
-    values = {row: _finite(score.result()) for row, score in scores.items()}
     coverage = {f"{name}: {kind}": one.values() for kind, one in _coverage(truths, num_boxed, num_unreadable).items()}
-    return {"scores": values, "boxes_per_image": counts, "coverage": coverage}
+    results = _results(scores, {name: f"{name} soft"})
+    return {**results, "boxes_per_image": counts, "coverage": coverage}
+
+
+def _results(scores: Mapping[str, MaskScores], before_crf: Mapping[str, str]) -> dict[str, Any]:
+    """Return the finite measures of some rows.
+
+    Args:
+        scores: The rows' scores.
+        before_crf: By name of a row with CRF, the row of the same masks before it. Rows that are absent are ignored.
+
+    Returns:
+        `scores`: measures by row; `by_size`: measures by size of the true object and row. Rows with CRF have what it
+        adds, too.
+    """
+    by_size: dict[str, dict[str, dict[str, float]]] = {size: {} for size in OBJECT_SIZES}
+    for row, score in scores.items():
+        for size, values in score.result_by_size().items():
+            by_size[size][row] = _finite(values)
+    everything = {row: _finite(score.result()) for row, score in scores.items()}
+    for rows in (everything, *by_size.values()):
+        for refined, soft in before_crf.items():
+            if refined in rows and soft in rows:
+                rows[refined] |= crf_gains(rows[refined], rows[soft])
+    return {"scores": everything, "by_size": by_size}
 
 
 def _coverage(truths: GroundTruth, num_boxed: int, num_unreadable: int = 0) -> dict[str, Coverage]:
@@ -220,40 +289,82 @@ def _finite(measures: Mapping[str, float]) -> dict[str, float]:
 
 
 def measure_truth(config: LocalizationConfig) -> dict[str, Any]:
-    """Score the baselines that need no masks.
+    """Describe the truth.
 
     Returns:
-        `scores`: all measures that the truth allows of the whole picture and, if all pixels have a true class, of the
-        centred box whose size fits this very set best, an oracle; otherwise MaxBoxAccV2 and PxAP of `center_map`.
-        `boxes_per_image`: the number of true boxes of each image. `coverage`: the images that the baselines' measures
-        of pixels (`baselines: masks`) and of boxes (`baselines: boxes`) cover. `notice`: a remark on the truth that the
-        user should see.
+        `boxes_per_image`: the number of true boxes of each image. `notice`: a remark on the truth that the user should
+        see.
     """
     truths = Dataset.of(config.data).truth()
-    scores = _baselines(truths, config.image_size)
     counts = [len(truths.boxes(index)) for index in range(len(truths))]
-    num_boxed = sum(number > 0 for number in counts)
-    coverage = {f"baselines: {kind}": one.values() for kind, one in _coverage(truths, num_boxed).items()}
-    return {"scores": scores, "boxes_per_image": counts, "coverage": coverage, "notice": truths.notice}
+    return {"boxes_per_image": counts, "notice": truths.notice}
 
 
-def _baselines(truths: GroundTruth, size: int) -> dict[str, dict[str, float]]:
-    full = _measures_of(np.ones((size, size), dtype=np.bool_), truths, size)
-    if truths.has_masks and not truths.has_ignored:
+def looks_at_pictures(config: LocalizationConfig, truths: GroundTruth) -> bool:
+    """Return whether baselines that look at the pictures are scored."""
+    return truths.has_masks if config.picture_baselines is None else config.picture_baselines
+
+
+def baseline_names(truths: GroundTruth, looks: bool) -> list[str]:
+    """Return the names of the baselines that the truth allows, with or without one that looks at the pictures."""
+    has_best_box = truths.has_masks and not truths.has_ignored
+    allowed = {BEST_CENTER_BOX: has_best_box, CENTER_MAP: True, CONTRAST_MAP: looks, FULL_IMAGE: True}
+    return [name for name, is_allowed in allowed.items() if is_allowed]
+
+
+def measure_baseline(config: LocalizationConfig, name: str) -> dict[str, Any]:
+    """Score a baseline, which needs no masks, before and after the CRF that masks go through in localization.
+
+    Args:
+        config: The truth, and whether to look at the pictures.
+        name: One of `baseline_names`.
+
+    Returns:
+        `scores` and `by_size` as of `_results`, in the row `name` and, if the pictures are looked at, in the row
+        `name + CRF`. `coverage`: the images that the measures of pixels (`baselines: masks`) and of boxes
+        (`baselines: boxes`) cover.
+
+    Raises:
+        InputError: The configuration says to look at the pictures, and none can be read.
+    """
+    data = Dataset.of(config.data)
+    truths, size = data.truth(), config.image_size
+    looks, fixed = looks_at_pictures(config, truths), _fixed_map(name, truths, size)
+    scores: dict[str, MaskScores] = {}
+    unreadable: list[tuple[str, str]] = []
+    num_boxed = 0
+    for index in range(len(truths)) if looks or fixed is not None else ():
+        image = None
+        if looks:
+            try:
+                image = resize_image(data.images.read(index), (size, size))
+            except UnreadableImage as error:
+                unreadable.append((data.image_ids[index], error.reason))
+                continue
+        soft = contrast_map(image) if fixed is None and image is not None else fixed
+        truth = _truth_of(truths, index)
+        num_boxed += len(truth[1]) > 0
+        scores.setdefault(name, MaskScores(size)).add(soft, *truth)
+        if image is not None and soft is not None:
+            scores.setdefault(f"{name}{WITH_CRF}", MaskScores(size)).add(refined_baseline(image, soft), *truth)
+    if unreadable and not scores:
+        if config.picture_baselines:
+            raise none_readable(len(truths), unreadable)
+        return measure_baseline(config.model_copy(update={"picture_baselines": False}), name)
+    coverage = {
+        f"baselines: {kind}": one.values() for kind, one in _coverage(truths, num_boxed, len(unreadable)).items()
+    }
+    return {**_results(scores, {f"{name}{WITH_CRF}": name}), "coverage": coverage if scores else {}}
+
+
+def _fixed_map(name: str, truths: GroundTruth, size: int) -> NDArray[np.float32] | None:
+    """Return the map (size, size) of a baseline that is the same for all pictures; None for the others."""
+    if name == BEST_CENTER_BOX:
         side_fraction, _ = best_center_box(truths[index] for index in range(len(truths)))
-        return {BEST_CENTER_BOX: _measures_of(center_box(size, size, side_fraction), truths, size), FULL_IMAGE: full}
-    center = _measures_of(center_map(size), truths, size)
-    # At the fixed thresholds of mIoU and CorLoc, the map would be a box of arbitrary size.
-    ranked = {name: value for name, value in center.items() if name in ("max_box_acc_v2", "px_ap")}
-    return {CENTER_MAP: ranked, FULL_IMAGE: full}
-
-
-def _measures_of(mask: NDArray[np.float32] | NDArray[np.bool_], truths: GroundTruth, size: int) -> dict[str, float]:
-    """Return the measures of one mask (size, size) for all images."""
-    scores, soft = MaskScores(size), mask.astype(np.float32)
-    for index in range(len(truths)):
-        scores.add(soft, *_truth_of(truths, index))
-    return _finite(scores.result())
+        return center_box(size, size, side_fraction).astype(np.float32)
+    if name == FULL_IMAGE:
+        return np.ones((size, size), dtype=np.float32)
+    return center_map(size) if name == CENTER_MAP else None
 
 
 def _predictions(address: str, image_ids: list[str], truths: GroundTruth) -> Iterator[Prediction]:

@@ -33,6 +33,7 @@ class LocalizersConfig(Model):
         linear: Fields of `LinearConfig` for the classifier of the rows that need one and do not name one. The
             checkpoint is the same.
         masks: Masks of other systems to be scored beside them, as in `LocalizationConfig`.
+        picture_baselines: Whether to score baselines that look at the pictures, as in `LocalizationConfig`.
         seed: Seed of the rows and of the classifier, unless they give their own.
     """
 
@@ -42,6 +43,7 @@ class LocalizersConfig(Model):
     shared: dict[str, Any] = Field(default_factory=dict)
     linear: dict[str, Any] | None = None
     masks: dict[str, MasksAddress] = Field(default_factory=dict)
+    picture_baselines: bool | None = None
     seed: Count = 0
 
     @model_validator(mode="after")
@@ -136,4 +138,6 @@ def localizers(context: Context, config: LocalizersConfig, title: str | None) ->
 
 def _scoring(config: LocalizersConfig, masks: Mapping[str, str]) -> LocalizationConfig:
     image_size = config.shared.get("image_size", LocalizationConfig.model_fields["image_size"].default)
-    return LocalizationConfig(data=config.data, masks=dict(masks), image_size=image_size)
+    return LocalizationConfig(
+        data=config.data, masks=dict(masks), image_size=image_size, picture_baselines=config.picture_baselines
+    )

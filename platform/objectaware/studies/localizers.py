@@ -12,7 +12,7 @@ from objectaware.data.dataset import Dataset
 from objectaware.report.tables import format_table
 from objectaware.stages.features import check_sources
 from objectaware.stages.identity import masks_hash
-from objectaware.stages.localization import titled
+from objectaware.stages.localization import size_title, table_rows, table_rows_by_size, titled
 from objectaware.stages.localize import check_localize
 from objectaware.stages.localizers import LocalizersConfig
 from objectaware.stages.runner import Context
@@ -27,8 +27,8 @@ def run_localizers(context: Context, config: LocalizersConfig) -> dict[str, Any]
         config: The localizers, their network and their images.
 
     Returns:
-        `scores` and `boxes_per_image` as in `localization`; `masks`, the address of each row's masks; and
-        `classifier`, the address of the linear classifier, None if no row needed one.
+        `scores`, `scores_by_size` and `boxes_per_image` as in `localization`; `masks`, the address of each row's
+        masks; and `classifier`, the address of the linear classifier, None if no row needed one.
     """
     _check(config)
     dumped = config.model_dump(mode="json")
@@ -36,7 +36,8 @@ def run_localizers(context: Context, config: LocalizersConfig) -> dict[str, Any]
     with open_study(context, "localizers", name=f"localizers {root}", dataset=root, config=dumped) as (context, parent):
         result = run(context, [Step("localizers", "localizers", config)]).results["localizers"]
         values = dict(result.values)
-        parent.log_table("localizers", [{"localizer": row, **cells} for row, cells in titled(values["scores"]).items()])
+        parent.log_table("localizers", table_rows(values["scores"]))
+        parent.log_table("localizers by size", table_rows_by_size(values["scores_by_size"]))
     return values
 
 
@@ -53,11 +54,19 @@ def _check(config: LocalizersConfig) -> None:
     Dataset.of(config.data).truth().content_hash()
 
 
-def localizers_table(values: dict[str, Any]) -> str:
-    """Return the table of `run_localizers` for the terminal. Column titles and rows mark oracles."""
-    scores: dict[str, dict[str, float]] = values["scores"]
+def localizers_tables(values: dict[str, Any]) -> list[str]:
+    """Return the tables of `run_localizers` for the terminal: of all images, and by size of the true object.
+
+    Column titles and rows mark oracles.
+    """
+    tables = {"Localization": values["scores"]}
+    tables |= {size_title(size).capitalize(): scores for size, scores in values["scores_by_size"].items()}
+    return [_table(title, scores) for title, scores in tables.items()]
+
+
+def _table(title: str, scores: dict[str, dict[str, float]]) -> str:
     num_images = max((int(row["num_images"]) for row in scores.values() if "num_images" in row), default=0)
     # A column of zeros would be useless when no masks are missing. The table in MLflow has every column.
     hidden = ["num_images"] + (["num_missing"] if not any(row.get("num_missing") for row in scores.values()) else [])
     shown = {name: {key: row[key] for key in row if key not in hidden} for name, row in scores.items()}
-    return format_table(f"Localization, {num_images} images", titled(shown), digits=3)
+    return format_table(f"{title}, {num_images} images", titled(shown), digits=3)
