@@ -21,7 +21,7 @@ def test_a_built_challenge_is_evaluated(context: Context, tasks: Tasks, tiny_che
         scenes, tmp_path / "challenge", classes=classes, num_per_class=5, image_size=32, num_processes=1
     )
     assert built.num_pictures == {part: dict.fromkeys(classes, 5) for part in ("train", "val")}
-    fields = {"checkpoint": str(tiny_checkpoint), "root": str(built.folder), "image_size": 32}
+    fields = {"checkpoint": str(tiny_checkpoint), "root": str(built.folder), "image_size": 32, "holdout_fraction": 0.2}
     config = BackgroundConfig.model_validate({**fields, "execution": {"use_gpu": False}})
     values = background(context, config).values
     assert values["accuracies"].keys() == {*VARIANTS, "bg_gap"}
