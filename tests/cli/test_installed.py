@@ -70,7 +70,7 @@ assert not {"ray", "mlflow"} & sys.modules.keys()
 print(objectaware.__file__)
 """)  # fmt: skip
     first, *_, origin = plan.splitlines()
-    assert first == "bg-main: 38 stages"
+    assert first == "bg-main, paper protocol: 38 stages"
     assert Path(origin).is_relative_to(installed)
     assert list(tmp_path.iterdir()) == []
 
