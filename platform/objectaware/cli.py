@@ -36,8 +36,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
             print(f"objectaware {__version__}", flush=True)
             return 0
         collector.relax()
-        command, words = _find_command(arguments)
-        command(f"objectaware {' '.join(words)}", arguments[len(words) :])
+        parse, words = _find_command(arguments)
+        command = parse(f"objectaware {' '.join(words)}", arguments[len(words) :])
+        command()
         sys.stdout.flush()
     except InputError as error:
         return _failed(error, status=2)
@@ -86,8 +87,8 @@ def _is_reader_gone() -> bool:
     return True
 
 
-def _find_command(arguments: list[str]) -> tuple[Callable[[str, list[str]], None], list[str]]:
-    """Return the command that the first words name, and those words."""
+def _find_command(arguments: list[str]) -> tuple[Callable[[str, list[str]], Callable[[], None]], list[str]]:
+    """Return the parser of the command that the first words name, and those words."""
     from objectaware.commands.registry import all_subcommands
 
     subcommands = all_subcommands()
@@ -95,7 +96,7 @@ def _find_command(arguments: list[str]) -> tuple[Callable[[str, list[str]], None
         words = arguments[:length]
         found = subcommands.get(" ".join(words))
         if found is not None:
-            return found.run, words
+            return found.parse, words
     known = [name for name in subcommands if name.split()[0] == arguments[0]]
     if known:
         remedy = f"Use one of: {', '.join(known)}."

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import os
 import stat
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ import tyro
 from tyro.conf import Positional
 
 from objectaware.commands.fields import described_options, described_stages
-from objectaware.commands.registry import OVERRIDABLE, run_function
+from objectaware.commands.registry import OVERRIDABLE, parsed
 from objectaware.data.user_files import require_writable_file, require_writable_folder
 from objectaware.errors import InputError
 from objectaware.process import submission_id
@@ -184,8 +184,8 @@ def output_file(address: str | Path, *, field: str = "out") -> None:
         require_writable_file(local, field=field)
 
 
-def run_recipe(kind: str, program: str, arguments: list[str]) -> None:
-    """Run a kind of stage by a recipe, as a command.
+def stage_command(kind: str, program: str, arguments: list[str]) -> Callable[[], None]:
+    """Return the call that runs a kind of stage by a recipe, as a command.
 
     Args:
         kind: Kind of the stage. Its module is imported only when there is something to run, so that --help is fast.
@@ -195,18 +195,21 @@ def run_recipe(kind: str, program: str, arguments: list[str]) -> None:
     described = described_stages()[kind]
     model = described["model"]
 
-    def run(overrides: list[str], recipe: Positional[Path], common: CommonArguments = DEFAULTS) -> None:
-        """Run the recipe.
+    def read(
+        overrides: list[str], recipe: Positional[Path], common: CommonArguments = DEFAULTS
+    ) -> tuple[Common, dict[str, object]]:
+        """Return the common settings, and the fields that the recipe and its overrides give.
 
         Args:
             overrides: Overrides of the recipe's fields.
             recipe: YAML file of the fields below, or the name of a recipe that comes with the package.
             common: Settings of every command.
         """
-        run_stage(kind, common, recipe_fields(model, recipe, overrides))
+        return common, recipe_fields(model, recipe, overrides)
 
     description = f"{described['summary']} By a recipe of {model}, of which every field can be overridden."
-    run_function(run, [model], OVERRIDABLE, program, arguments, description=description)
+    common, fields = parsed(read, [model], OVERRIDABLE, program, arguments, description=description)()
+    return partial(run_stage, kind, common, fields)
 
 
 def run_stage(kind: str, common: Common, fields: Mapping[str, object]) -> None:

@@ -10,8 +10,8 @@ import inspect
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, is_dataclass
-from functools import partial
-from typing import TypeVar
+from functools import partial, wraps
+from typing import Any, TypeVar
 
 import tyro
 
@@ -20,6 +20,7 @@ from objectaware.process import import_modules
 from objectaware.recipes import split_overrides
 
 Command = TypeVar("Command", bound=Callable[..., None])
+Result = TypeVar("Result")
 OVERRIDABLE = "Fields of the recipe, each overridden by --FIELD VALUE:"
 
 
@@ -28,12 +29,13 @@ class Subcommand:
     """A subcommand.
 
     Attributes:
-        run: Function that takes the program's name, for messages, and the arguments that follow the command's words.
+        parse: Function that takes the program's name, for messages, and the arguments that follow the command's words.
+            It returns the call that runs the command.
         usage: Its arguments, as `objectaware --help` shows them.
         meaning: One line that says what it does.
     """
 
-    run: Callable[[str, list[str]], None]
+    parse: Callable[[str, list[str]], Callable[[], None]]
     usage: str
     meaning: str
 
@@ -60,22 +62,24 @@ def command(
 
     def register(function: Command) -> Command:
         assert words not in _SUBCOMMANDS, f"{words} is registered twice"
-        _SUBCOMMANDS[words] = Subcommand(partial(run_function, function, models, title), usage, meaning)
+        _SUBCOMMANDS[words] = Subcommand(partial(parsed, function, models, title), usage, meaning)
         return function
 
     return register
 
 
-def run_function(
-    function: Callable[..., None],
+def parsed(
+    function: Callable[..., Result],
     models: Sequence[str],
     title: str,
     program: str,
     arguments: list[str],
     *,
     description: str | None = None,
-) -> None:
-    """Call a function with the arguments of a command; see `command`.
+) -> Callable[[], Result]:
+    """Return the call of a function with the arguments of a command; see `command`.
+
+    The caller calls it, so that parsing has ended before a command begins.
 
     Args:
         function: The function.
@@ -85,15 +89,21 @@ def run_function(
         arguments: Arguments that follow the name.
         description: Description of the command for --help. By default the function's docstring.
     """
+
+    @wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Callable[[], Result]:  # noqa: ANN401 - whatever the function takes
+        return partial(function, *args, **kwargs)
+
+    takes: Callable[..., Callable[[], Result]] = call
     parameters = inspect.signature(function).parameters
     if "overrides" in parameters:
         arguments, overrides = split_overrides(arguments, _own_options(parameters.values()))
-        function = partial(function, overrides)
+        takes = partial(call, overrides)
     elif "words" in parameters:
         place = arguments.index("--") if "--" in arguments else len(arguments)
-        function, arguments = partial(function, arguments[place + 1 :]), arguments[:place]
+        takes, arguments = partial(call, arguments[place + 1 :]), arguments[:place]
     try:
-        tyro.cli(function, prog=program, description=description, args=arguments)
+        return tyro.cli(takes, prog=program, description=description, args=arguments)
     except SystemExit as end:
         if models and end.code in (0, None) and not {"-h", "--help"}.isdisjoint(arguments):
             print("\n\n".join([title, *map(format_fields, models)]))
@@ -113,14 +123,14 @@ def _own_options(parameters: Iterable[inspect.Parameter]) -> dict[str, object]:
 
 def all_subcommands() -> dict[str, Subcommand]:
     """Return every subcommand by its words, sorted by words."""
-    from objectaware.commands.common import run_recipe
+    from objectaware.commands.common import stage_command
 
     import_modules("objectaware.commands")
     found = dict(_SUBCOMMANDS)
     for kind, described in described_stages().items():
         if described["command"] not in found:
-            run = partial(run_recipe, kind)
-            found[described["command"]] = Subcommand(run, "RECIPE [--key value …]", described["summary"])
+            parse = partial(stage_command, kind)
+            found[described["command"]] = Subcommand(parse, "RECIPE [--key value …]", described["summary"])
     return dict(sorted(found.items()))
 
 
