@@ -97,7 +97,7 @@ class GroupPlan:
             group_size=config.group_size,
             filler=manifest.negatives_filler(config.group_size, config.seed),
             image_size=config.image_size,
-            negatives=None if negatives is None else _indices(manifest, negatives),
+            negatives=None if negatives is None else negative_indices(manifest, negatives),
             needs_negatives=config.localizer.needs_negatives,
         )
 
@@ -130,7 +130,12 @@ class GroupPlan:
         return pictures
 
 
-def _indices(manifest: Manifest, negatives: Sequence[str]) -> NDArray[np.int64]:
+def negative_indices(manifest: Manifest, negatives: Sequence[str]) -> NDArray[np.int64]:
+    """Return the image indices (n,) of the negatives that the user named, each once.
+
+    Raises:
+        InputError: One of them is not an image of the data set.
+    """
     index_of = {image_id: index for index, image_id in enumerate(manifest.image_ids)}
     for image_id in negatives:
         if image_id not in index_of:

@@ -13,7 +13,7 @@ from objectaware.data.dataset import Dataset
 from objectaware.data.folder import ImageFolder
 from objectaware.distributed.localize import localize as localize_images
 from objectaware.distributed.localize import localize_needs
-from objectaware.distributed.localize_steps import GroupPlan
+from objectaware.distributed.localize_steps import negative_indices
 from objectaware.errors import InputError
 from objectaware.evaluate.mask_scores import box_count_histogram
 from objectaware.localize.exports import coco_json
@@ -78,7 +78,7 @@ def check_localize(config: LocalizeConfig, data: Dataset) -> None:
         InputError: An input is missing or malformed, or does not fit.
     """
     _localizable(config, data)
-    GroupPlan.of(data.manifest, config)
+    negative_indices(data.manifest, config.localizer.only_negatives or ())
     if config.checkpoint is not None:
         with local_checkpoint(config.checkpoint) as local:
             backbone = load_encoder(local).backbone
