@@ -119,12 +119,6 @@ def linear_evaluation(
         features, labels = as_checked(rows if compat is None else rows.float(), train_labels, "train_")
         whole = features, labels.to(features.device, torch.int64)
         batches = FeatureBatches(lambda: iter([whole]))
-
-    def problem_of(chosen: FeatureBatches, dtype: torch.dtype) -> LogisticProblem | StreamedProblem:
-        if is_streamed:
-            return StreamedProblem(chosen, classes, dtype)
-        return LogisticProblem(*next(chosen.read()), classes, dtype)  # all rows, since they are in memory
-
     all_labels = batches.labels()
     classes = int(all_labels.max()) + 1 if num_classes is None else num_classes
     if validation is not None:
@@ -144,11 +138,35 @@ def linear_evaluation(
     # Models along the path are compared by their accuracy only; float32 is twice as fast.
     is_double = next(iter(batches.read()))[0].dtype == torch.float64
     dtype = torch.float64 if is_double else torch.float32
+    fitted = batches if refit else kept_batches
+    return _exact_result(kept_batches, held_batches, fitted, classes, penalties, dtype, is_streamed=is_streamed)
+
+
+def _exact_result(
+    kept: FeatureBatches,
+    held_out: FeatureBatches,
+    fitted: FeatureBatches,
+    num_classes: int,
+    penalties: NDArray[np.float64],
+    dtype: torch.dtype,
+    *,
+    is_streamed: bool,
+) -> LinearResult:
+    """Choose the penalty of the exact solution by `held_out`, and fit the classifier to `fitted` with it.
+
+    The path to that penalty is computed on `kept` in `dtype`, the last fit in float64.
+    """
+
+    def problem_of(chosen: FeatureBatches, dtype: torch.dtype) -> LogisticProblem | StreamedProblem:
+        if is_streamed:
+            return StreamedProblem(chosen, num_classes, dtype)
+        return LogisticProblem(*next(chosen.read()), num_classes, dtype)  # all rows, since they are in memory
+
     # The problem has no name here, so that the exhausted path frees its copy of the features before the exact fit.
-    path = solution_path(problem_of(kept_batches, dtype), penalties.tolist(), tolerance=PATH_TOLERANCE)
-    best, best_model, accuracies = _best_of(path, held_batches)
+    path = solution_path(problem_of(kept, dtype), penalties.tolist(), tolerance=PATH_TOLERANCE)
+    best, best_model, accuracies = _best_of(path, held_out)
     penalty = float(penalties[best])
-    exact = problem_of(batches if refit else kept_batches, torch.float64)
+    exact = problem_of(fitted, torch.float64)
     return LinearResult(next(solution_path(exact, [penalty], initial=best_model)), penalty, penalties, accuracies)
 
 
