@@ -21,10 +21,10 @@ from objectaware.data.challenge import (
     build_challenge,
     challenge_variants,
     square_window,
-    tiled_background,
     why_unfit,
 )
 from objectaware.data.dataset import DataConfig
+from objectaware.data.scenes.pictures import tile_over_box
 from objectaware.data.sets.backgrounds_challenge import VARIANTS
 from objectaware.errors import InputError
 from opened_parts import data_set, open_part
@@ -137,7 +137,9 @@ def test_the_strip_is_the_largest_rectangle_without_the_box(box: Rectangle) -> N
     assert found is not None
     top, left, height, width = found
     tiled = tile(image[top : top + height, left : left + width], slice(0, 10), slice(0, 12))
-    np.testing.assert_array_equal(tiled_background(image, mask), np.where(mask[:, :, None], tiled, image))
+    np.testing.assert_array_equal(
+        tile_over_box(image, mask, from_corner=True), np.where(mask[:, :, None], tiled, image)
+    )
 
 
 @pytest.mark.parametrize(

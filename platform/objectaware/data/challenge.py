@@ -55,7 +55,7 @@ from objectaware.data.dataset import DataConfig, Dataset
 from objectaware.data.images import UnreadableImage, resize_image
 from objectaware.data.masks import resize_mask
 from objectaware.data.scenes import write_jpeg
-from objectaware.data.scenes.pictures import black_out_box, largest_strip, mask_box
+from objectaware.data.scenes.pictures import black_out_box, largest_strip, mask_box, tile_over_box
 from objectaware.data.sets.backgrounds_challenge import VARIANTS
 from objectaware.data.truth import GroundTruth
 from objectaware.data.user_files import list_folder
@@ -130,24 +130,6 @@ def why_unfit(mask: NDArray[np.bool_], image_size: int, min_object: float) -> st
     return ""
 
 
-def tiled_background(image: NDArray[np.uint8], mask: NDArray[np.bool_]) -> NDArray[np.uint8]:
-    """Return the picture with its object's box filled from its background (`only_bg_t`).
-
-    Args:
-        image: Shape (H, W, 3).
-        mask: The object, shape (H, W); its box must leave some of the picture free.
-
-    Returns:
-        A new picture of the same shape.
-    """
-    left, top, right, bottom = mask_box(mask)
-    strip = largest_strip(image, mask)
-    rows, columns = np.arange(top, bottom) % strip.shape[0], np.arange(left, right) % strip.shape[1]
-    result = image.copy()
-    result[top:bottom, left:right] = strip[rows[:, None], columns]
-    return result
-
-
 def challenge_variants(
     image: NDArray[np.uint8], mask: NDArray[np.bool_], backgrounds: Mapping[str, NDArray[np.uint8]]
 ) -> dict[str, NDArray[np.uint8]]:
@@ -167,7 +149,7 @@ def challenge_variants(
         "only_fg": image * inside,
         "no_fg": image * ~inside,
         "only_bg_b": black_out_box(image, mask),
-        "only_bg_t": tiled_background(image, mask),
+        "only_bg_t": tile_over_box(image, mask, from_corner=True),
         **{variant: np.where(inside, image, backgrounds[variant]) for variant in MIXED},
     }
     return {variant: pictures[variant] for variant in VARIANTS}
@@ -259,7 +241,9 @@ class _Sources:
     def write(self, picture: _Planned, folder: Path) -> None:
         """Write all variants of a picture, and its mask."""
         image, mask = self.cut(picture.shown)
-        backgrounds = {variant: tiled_background(*self.cut(donor)) for variant, donor in picture.donors.items()}
+        backgrounds = {
+            variant: tile_over_box(*self.cut(donor), from_corner=True) for variant, donor in picture.donors.items()
+        }
         for variant, pixels in challenge_variants(image, mask, backgrounds).items():
             write_jpeg(folder / variant / f"{picture.path}.JPEG", pixels)
         np.save(folder / "fg_mask" / f"{picture.path}.npy", mask)

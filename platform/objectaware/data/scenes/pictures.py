@@ -465,7 +465,7 @@ def largest_strip(image: NDArray[Pixels], mask: NDArray[np.bool_]) -> NDArray[Pi
     return max((image[:top], image[bottom:], image[:, :left], image[:, right:]), key=lambda strip: strip.size)
 
 
-def tile_over_box(image: NDArray[np.uint8], mask: NDArray[np.bool_]) -> NDArray[np.uint8]:
+def tile_over_box(image: NDArray[np.uint8], mask: NDArray[np.bool_], *, from_corner: bool = False) -> NDArray[np.uint8]:
     """Return the picture with its object's bounding box covered by background from beside it (`only_bg_t`).
 
     The largest strip beside the box is repeated over it.
@@ -473,16 +473,19 @@ def tile_over_box(image: NDArray[np.uint8], mask: NDArray[np.bool_]) -> NDArray[
     Args:
         image: Shape (H, W, 3); the box must leave some of it free.
         mask: The object, shape (H, W).
+        from_corner: Whether repetitions begin at the picture's top left corner, as if all of it were tiled, or at the
+            box's, as in the scenes.
 
     Returns:
         A new picture of the same shape.
     """
     left, top, right, bottom = mask_box(mask)
     strip = largest_strip(image, mask)
-    height, width = bottom - top, right - left
-    repeats = (-(-height // strip.shape[0]), -(-width // strip.shape[1]), 1)
+    first_row, first_column = (0, 0) if from_corner else (top, left)
+    rows = (np.arange(top, bottom) - first_row) % strip.shape[0]
+    columns = (np.arange(left, right) - first_column) % strip.shape[1]
     result = image.copy()
-    result[top:bottom, left:right] = np.tile(strip, repeats)[:height, :width]
+    result[top:bottom, left:right] = strip[rows[:, None], columns]
     return result
 
 
