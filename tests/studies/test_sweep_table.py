@@ -8,6 +8,7 @@ from objectaware.distributed.tune import TrialStatus
 from objectaware.studies.sweep import (
     TrialRecord,
     best,
+    change_rows,
     compare,
     comparison_rows,
     metric_plot,
@@ -63,6 +64,29 @@ def test_seeds_are_gathered_beside_the_papers_numbers() -> None:
     # Table bg-probability, column Mixed-Rand, rows MoCov2 0.0 and 0.3, BYOL 0.3.
     assert [row["accuracy paper"] for row in rows] == [60.57, 66.72, 63.58]
     assert [(row["seeds"], row["stopped"], row["failed"]) for row in rows] == [(3, 0, 0), (1, 0, 1), (1, 1, 0)]
+
+
+def test_changes_are_paired_by_seed_with_the_first_value() -> None:
+    config = _config()
+    numbers = {0: (60.0, 70.0), 1: (64.0, 72.0), 2: (68.0, 74.0)}
+    records = [
+        _record("moco", p, seed, accuracy)
+        for seed in (2, 0, 1)  # in another order than the numbers they are compared with
+        for p, accuracy in zip((0, 0.3), numbers[seed], strict=True)
+    ]
+    (row,) = change_rows(config, compare(config, [*records[::-1], _record("byol", 0.3, 0, 50.0)]))
+    assert {name: row[name] for name in ("method", "p", "from", "seeds")} == {
+        "method": "moco",
+        "p": 0.3,
+        "from": 0,
+        "seeds": 3,
+    }
+    assert (row["accuracy"], row["accuracy std"]) == (8.0, 2.0)
+
+
+def test_a_single_common_seed_is_no_spread() -> None:
+    config = _config()
+    assert change_rows(config, compare(config, RECORDS)) == []
 
 
 def test_parameters_stand_in_the_order_of_the_sweep() -> None:

@@ -325,6 +325,8 @@ def sweep(overrides: list[str], sweep: Positional[Path], common: CommonArguments
     with open_context(common, *_needs(config, checked)) as context:
         result = run_sweep(context, config)
         lines = [format_rows(result.rows)]
+        if result.changes:
+            lines += ["differences over the same seeds:", format_rows(result.changes)]
         if result.best is not None:
             lines.append("best: " + ", ".join(f"{name} = {value}" for name, value in result.best.items()))
         lines += [f"failed: {row}" for row in result.trials if row["error"] is not None]

@@ -35,6 +35,7 @@ from objectaware.config import GROUND_TRUTH, Model
 from objectaware.data.storage import Storage
 from objectaware.distributed.cluster import num_gpus
 from objectaware.distributed.tune import Estimator, Report, TrialStatus, num_concurrent, run_trials
+from objectaware.evaluate.linear import paired_difference
 from objectaware.model import points_to
 from objectaware.paper import Cell, load_table
 from objectaware.report.figures import ComparedPoint, compared_lines
@@ -263,6 +264,7 @@ class SweepResult:
     Attributes:
         folder: Its folder in the storage.
         rows: One row per combination of values, with our numbers beside the paper's.
+        changes: One row per combination, with its differences over the same seeds (`change_rows`).
         trials: One row per trial.
         best: The values with the best mean of the metric; None if no trial has finished.
         num_run: Number of trials that this call ran. The others had ended before.
@@ -272,6 +274,7 @@ class SweepResult:
 
     folder: Storage
     rows: list[dict[str, Any]]
+    changes: list[dict[str, Any]]
     trials: list[dict[str, Any]]
     best: Mapping[str, Any] | None
     num_run: int
@@ -440,6 +443,9 @@ class _Sweep:
         rows, trials = comparison_rows(config, comparisons), trial_rows(config, records)
         parent.log_table("comparison", rows)
         parent.log_table("trials", trials)
+        changes = change_rows(config, comparisons)
+        if changes:
+            parent.log_table("changes", changes)
         picture = metric_plot(config, comparisons)
         if picture is not None:
             parent.log_png("metric.png", picture)
@@ -449,9 +455,9 @@ class _Sweep:
             column = config.metric_column()
             parent.log_metrics({f"best.{column}": top.columns[column].mean})
             parent.set_tags({"best": json.dumps(dict(top.values))})
-        self.folder.write_json("result.json", {"rows": rows, "trials": trials})
+        self.folder.write_json("result.json", {"rows": rows, "changes": changes, "trials": trials})
         best_values = None if top is None else top.values
-        return SweepResult(self.folder, rows, trials, best_values, self.num_run, num_failed, parent.run_id)
+        return SweepResult(self.folder, rows, changes, trials, best_values, self.num_run, num_failed, parent.run_id)
 
 
 @dataclass(frozen=True)
@@ -461,12 +467,14 @@ class Comparison:
     Attributes:
         values: Value of each parameter.
         columns: Mean and deviation of our numbers over the seeds, by column; empty if no trial has finished.
+        by_seed: The same numbers of each finished trial, by seed and column.
         paper: The paper's numbers by column, if it has any.
         counts: Number of trials by status.
     """
 
     values: Mapping[str, Any]
     columns: Mapping[str, Cell]
+    by_seed: Mapping[int, Mapping[str, float]]
     paper: Mapping[str, float]
     counts: Counter[TrialStatus]
 
@@ -486,6 +494,38 @@ def comparison_rows(config: SweepConfig, comparisons: Sequence[Comparison]) -> l
                 row[f"{name} paper"] = comparison.paper.get(name)
         counts = comparison.counts
         rows.append({**row, "seeds": counts["finished"], "stopped": counts["stopped"], "failed": counts["failed"]})
+    return rows
+
+
+def change_rows(config: SweepConfig, comparisons: Sequence[Comparison]) -> list[dict[str, Any]]:
+    """Return what each value of a parameter changes from its first one, over the same seeds.
+
+    The parameter is the one along the axis of the picture. A combination is compared with the one that has the
+    parameter's first listed value and the same other values.
+
+    Returns:
+        One row per combination with two or more common seeds: its values; the value that it is compared with, as
+        `from`; and the mean difference with its standard deviation, by column. Empty if the sweep draws its values.
+    """
+    name = plotted_parameter(config, comparisons) or next(iter(config.parameters))
+    listed = config.parameters[name].grid
+    if not listed:
+        return []
+    firsts = [comparison for comparison in comparisons if comparison.values[name] == listed[0]]
+    rows = []
+    for comparison in comparisons:
+        first = next((one for one in firsts if {**comparison.values, name: listed[0]} == one.values), None)
+        if first is None or first is comparison:
+            continue
+        seeds = [seed for seed in comparison.by_seed if seed in first.by_seed]
+        if len(seeds) < 2:  # one difference has no deviation
+            continue
+        row: dict[str, Any] = {**comparison.values, "from": listed[0]}
+        for column in config.all_columns():
+            after, before = ([one.by_seed[seed][column] for seed in seeds] for one in (comparison, first))
+            difference = paired_difference(after, before)
+            row |= {column: difference.mean, f"{column} std": difference.std}
+        rows.append({**row, "seeds": len(seeds)})
     return rows
 
 
@@ -529,11 +569,11 @@ def compare(config: SweepConfig, records: Iterable[TrialRecord]) -> list[Compari
     comparisons = []
     for group in groups.values():
         values = _in_order(config, group[0])
-        finished = [record.columns for record in group if record.status == "finished"]
+        finished = {record.trial.seed: record.columns for record in group if record.status == "finished"}
         names = config.all_columns() if finished else ()
-        columns = {name: Cell.over_seeds([columns[name] for columns in finished]) for name in names}
+        columns = {name: Cell.over_seeds([columns[name] for columns in finished.values()]) for name in names}
         counts = Counter(record.status for record in group)
-        comparisons.append(Comparison(values, columns, paper_numbers(config, values), counts))
+        comparisons.append(Comparison(values, columns, finished, paper_numbers(config, values), counts))
     return comparisons
 
 
