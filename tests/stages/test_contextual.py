@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,9 @@ from objectaware.stages.class_distance import ClassDistanceConfig, class_distanc
 from objectaware.stages.few_shot import FewShotConfig, few_shot
 from objectaware.stages.knn import KnnConfig, knn
 from objectaware.stages.linear import LinearConfig
-from objectaware.stages.runner import Context, StageRun
+from objectaware.stages.runner import Context, StageResult, StageRun
 from objectaware.studies.curves import epoch_of, run_few_shot_curve, run_losses
+from objectaware.studies.engine import Outcome, Step
 from objectaware.studies.shift import published_tests, run_shift, shift_table
 from stage_runs import run_as
 
@@ -124,6 +125,33 @@ def test_shift_over_two_checkpoints_is_a_table_of_means(
     bad = config.model_copy(update={"tests": {"fog-1": herd, "snow-2": herd}})
     with pytest.raises(InputError, match="different severities"):
         run_shift(context, bad, [str(tiny_checkpoint)])
+
+
+def test_each_checkpoint_is_compared_with_its_own_baseline(
+    context: Context, monkeypatch: pytest.MonkeyPatch, herd: DataConfig, tmp_path: Path
+) -> None:
+    accuracies = {"a0": 50.0, "a1": 70.0, "b0": 48.0, "b1": 64.0}
+
+    def measured(context: Context, steps: Sequence[Step]) -> Outcome:
+        checkpoints = {step.name: Path(step.config.checkpoint).name for step in steps}
+        return Outcome(
+            {
+                name: StageResult("", context.services.storage, {"accuracies": {"mixed": accuracies[one]}}, None, False)
+                for name, one in checkpoints.items()
+            }
+        )
+
+    monkeypatch.setattr("objectaware.studies.shift.run", measured)
+    monkeypatch.setattr("objectaware.studies.shift.check_sources", lambda *_, **__: None)
+    config = LinearConfig.model_validate({"checkpoint": "c", "train": herd, "tests": {"mixed": herd}, **CPU})
+    after, before = ([str(tmp_path / f"{name}{seed}") for seed in (0, 1)] for name in "ab")
+    found = run_shift(context, config, after, baselines=before)
+    assert found["change"]["mixed"] == {"by_seed": (2.0, 6.0), "mean": 4.0, "std": pytest.approx(8**0.5)}
+    assert found["baseline"]["mean"] == {"mixed": 56.0}
+    assert "60.00 ± 14.14" in shift_table(found)
+    assert "4.00 ± 2.83" in shift_table(found)
+    with pytest.raises(InputError, match=r"baselines = .*: are 1, and the checkpoints are 2"):
+        run_shift(context, config, after, baselines=before[:1])
 
 
 def test_published_test_sets_have_the_names_that_the_table_knows(tmp_path: Path) -> None:

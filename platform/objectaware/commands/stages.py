@@ -130,7 +130,7 @@ def localize(
 
 @command(
     "evaluate shift",
-    "RECIPE [--checkpoints C …] [--sets NAME …]",
+    "RECIPE [--checkpoints C …] [--baselines C …] [--sets NAME …]",
     "Accuracy of checkpoints on shifted test sets.",
     "ShiftConfig",
 )
@@ -139,6 +139,7 @@ def evaluate_shift(
     recipe: Positional[Path],
     common: CommonArguments = DEFAULTS,
     checkpoints: tuple[str, ...] = (),
+    baselines: tuple[str, ...] = (),
     sets: tuple[str, ...] = (),
     data_folder: str = "data",
 ) -> None:
@@ -152,6 +153,7 @@ def evaluate_shift(
         recipe: YAML file of the fields below, or the name of a recipe that comes with the package.
         common: Settings of every command.
         checkpoints: Checkpoints in place of the recipe's one.
+        baselines: Checkpoint that each of them is compared with, in the same order, such as that of the same seed.
         sets: Names of published data sets, whose test sets are added.
         data_folder: Folder in which these data sets lie.
     """
@@ -165,8 +167,11 @@ def evaluate_shift(
     if tests:
         fields["tests"] = {**(given if isinstance(given, Mapping) else {}), **tests}
     every = with_each_checkpoint(ShiftConfig, fields, checkpoints)
+    before = with_each_checkpoint(ShiftConfig, fields, baselines) if baselines else []
     with open_context(common) as context:
-        values = run_shift(context, every[0], [config.checkpoint for config in every])
+        values = run_shift(
+            context, every[0], [one.checkpoint for one in every], baselines=[one.checkpoint for one in before]
+        )
         finish_study(common, context, values, [shift_table(values)])
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from objectaware.config import DataConfig
 from objectaware.data.published import published_data, published_set
 from objectaware.errors import InputError
-from objectaware.evaluate.linear import shift_over_seeds, shift_result
+from objectaware.evaluate.linear import paired_difference, shift_over_seeds, shift_result
 from objectaware.report.tables import format_table
 from objectaware.stages.features import check_sources
 from objectaware.stages.runner import Context
@@ -45,48 +45,71 @@ def published_tests(names: Sequence[str], data_folder: str) -> dict[str, DataCon
     return tests
 
 
-def run_shift(context: Context, config: ShiftConfig, checkpoints: Sequence[str]) -> dict[str, Any]:
+def run_shift(
+    context: Context, config: ShiftConfig, checkpoints: Sequence[str], *, baselines: Sequence[str] = ()
+) -> dict[str, Any]:
     """Evaluate checkpoints, such as those of several seeds, on the same test sets, under one parent run.
 
     Args:
         context: Context of the stages.
         config: Training set, test sets and protocol. Its checkpoint is ignored.
         checkpoints: Addresses of the checkpoints, such as one per seed. A path must be absolute.
+        baselines: Addresses of the checkpoints that these are compared with, in the same order, if any.
 
     Returns:
         `mean` and `std` over the checkpoints (`std` is 0 for one), for each test set, each corruption (mean over its
         severities), `corruption_mean` and, if both of its variants are among the sets, `bg_gap`; `accuracies`, by
-        checkpoint and test set, with each severity separately; `identities`, of the linear evaluations.
+        checkpoint and test set, with each severity separately, also of the baselines; `identities`, of the linear
+        evaluations of the checkpoints. With baselines also `baseline`, with their `mean` and `std`, and `change`: by
+        test set, the difference of each checkpoint from its baseline, as `by_seed`, `mean` and `std`.
 
     Raises:
-        InputError: Corruptions differ in their severities.
+        InputError: Corruptions differ in their severities, or a checkpoint has no baseline while others have one.
     """
+    if baselines and len(baselines) != len(checkpoints):
+        problem = f"are {len(baselines)}, and the checkpoints are {len(checkpoints)}"
+        raise InputError("baselines", " ".join(baselines), problem, "Give one for each checkpoint, in the same order.")
     require_table(config)
     one = linear_evaluation(config)
-    check_sources(one, checkpoints=checkpoints)
+    every = [*checkpoints, *baselines]
+    check_sources(one, checkpoints=every)
     dumped = {**config.model_dump(mode="json"), "checkpoint": list(checkpoints)}
+    if baselines:
+        dumped["baselines"] = list(baselines)
     root = config.train.root
     steps = [
         Step(number, "linear", one.model_copy(update={"checkpoint": checkpoint}), title=f"linear evaluation {number}")
-        for number, checkpoint in enumerate(checkpoints, start=1)
+        for number, checkpoint in enumerate(every, start=1)
     ]
     with open_study(context, "shift", name=f"shift {root}", dataset=root, config=dumped) as (context, parent):
         results = list(run(context, steps).results.values())
         accuracies = [dict(result.values["accuracies"]) for result in results]
-        mean, std = shift_over_seeds(accuracies)
-        parent.log_table("shift", [{"test set": name, "mean": mean[name], "std": std[name]} for name in mean])
-        rows = [
-            {"checkpoint": checkpoint, **shift_result(cells)}
-            for checkpoint, cells in zip(checkpoints, accuracies, strict=True)
-        ]
+        cells = [shift_result(one) for one in accuracies]
+        mean, std = shift_over_seeds(accuracies[: len(checkpoints)])
+        table = [{"test set": name, "mean": mean[name], "std": std[name]} for name in mean]
+        values: dict[str, Any] = {"mean": mean, "std": std}
+        if baselines:
+            before, before_std = shift_over_seeds(accuracies[len(checkpoints) :])
+            paired = list(zip(cells[: len(checkpoints)], cells[len(checkpoints) :], strict=True))
+            change = {
+                name: paired_difference([after[name] for after, _ in paired], [before[name] for _, before in paired])
+                for name in mean
+            }
+            for row in table:
+                name = str(row["test set"])
+                row |= {"baseline": before[name], "baseline std": before_std[name]}
+                row |= {"change": change[name].mean, "change std": change[name].std}
+            values["baseline"] = {"mean": before, "std": before_std}
+            values["change"] = {name: difference._asdict() for name, difference in change.items()}
+        parent.log_table("shift", table)
+        rows = [{"checkpoint": checkpoint, **numbers} for checkpoint, numbers in zip(every, cells, strict=True)]
         parent.log_table("shift by checkpoint", rows)
         parent.log_metrics({f"accuracy.{name}": value for name, value in mean.items()})
         parent.log_metrics({f"accuracy_std.{name}": value for name, value in std.items()})
     return {
-        "mean": mean,
-        "std": std,
-        "accuracies": dict(zip(checkpoints, accuracies, strict=True)),
-        "identities": [result.identity for result in results],
+        **values,
+        "accuracies": dict(zip(every, accuracies, strict=True)),
+        "identities": [result.identity for result in results[: len(checkpoints)]],
     }
 
 
@@ -96,4 +119,7 @@ def shift_table(values: Mapping[str, Any]) -> str:
     title = "Accuracy under shift" + (f", mean over {num_checkpoints} checkpoints" if num_checkpoints > 1 else "")
     rows = {name: {"accuracy": value} for name, value in values["mean"].items()}
     spread = {name: {"accuracy": value} for name, value in values["std"].items()}
+    for name, change in values.get("change", {}).items():
+        rows[name] |= {"baseline": values["baseline"]["mean"][name], "change": change["mean"]}
+        spread[name] |= {"baseline": values["baseline"]["std"][name], "change": change["std"]}
     return format_table(title, rows, digits=2, deviations=spread if num_checkpoints > 1 else None)
