@@ -30,13 +30,15 @@ from objectaware.distributed.cluster import interface_of
 from objectaware.distributed.train import (
     _explained,
     _may_pass,
+    train_on_ray,
     training_needs,
     use_rays_interface,
+    worker_variables,
 )
 from objectaware.errors import InputError
 from objectaware.training.loop import TrainingDivergedError
 from objectaware.training.pretraining import TrainingCollapsedError
-from objectaware.training.session import EXIT_STATUS, NoProgressError
+from objectaware.training.session import EXIT_STATUS, NoProgressError, Session
 from ray_training import pretrain
 from tiny_training import tiny_training
 
@@ -350,6 +352,38 @@ def test_ray_train_still_has_the_method_that_keeps_ctrl_c_ours() -> None:
 def test_a_gpu_worker_asks_for_cpus_to_decode_with() -> None:
     (need,) = training_needs(PretrainExecution(num_workers=4, use_gpu=True, num_loader_threads=6))
     assert (need.count, need.num_cpus, need.num_gpus) == (4, 6, 1)
+
+
+@pytest.fixture
+def default_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name == "GLIBC_TUNABLES" or name.startswith("MALLOC_")]:
+        monkeypatch.delenv(name)
+
+
+@pytest.mark.usefixtures("default_memory")
+def test_memory_is_kept_on_a_cpu_unless_the_user_has_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert worker_variables(PretrainExecution())["MALLOC_ARENA_MAX"] == "1"
+    assert worker_variables(PretrainExecution(use_gpu=True)) == {}
+    for name in ("MALLOC_ARENA_MAX", "MALLOC_TOP_PAD_", "GLIBC_TUNABLES"):
+        with monkeypatch.context() as user:
+            user.setenv(name, "2")
+            assert worker_variables(PretrainExecution()) == {}
+
+
+@slow
+@pytest.mark.usefixtures("default_memory", "ray_session")
+def test_a_worker_has_its_variables_before_it_starts(tiny_images: Path, tmp_path: Path) -> None:
+    """glibc reads them at the start of a process, as /proc shows it, and not when Python sets them."""
+
+    def refuse(config: PretrainConfig, session: Session) -> None:
+        started_with = Path("/proc/self/environ").read_bytes().decode().split("\0")
+        raise InputError("variables", json.dumps(started_with), "are these", "Nothing.")
+
+    with pytest.raises(InputError) as refusal:
+        train_on_ray(refuse, _config(tiny_images), storage=Storage.from_uri(tmp_path), on_record=lambda record: None)
+    variables = worker_variables(PretrainExecution())
+    assert variables
+    assert {f"{name}={value}" for name, value in variables.items()} <= set(json.loads(refusal.value.value))
 
 
 def _run(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:

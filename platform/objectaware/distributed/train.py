@@ -34,6 +34,7 @@ from objectaware.distributed.train_session import (
     root_cause,
 )
 from objectaware.errors import ExplainedError, InputError
+from objectaware.process import job_variables
 from objectaware.training.loop import KEPT_FOLDER, checkpoint_name, checkpoint_position
 from objectaware.training.session import NoProgressError, Session, StoppedError, honour_termination
 
@@ -51,6 +52,18 @@ _SECONDS_AT_ONCE = 5.0
 _SNAPSHOT = "checkpoint_manager_snapshot.json"
 
 _SECONDS_TO_DIE = 30.0
+
+_KEPT_MEMORY = {
+    # A training runs in a thread. An arena of its own could not hold blocks above 32 MiB and would return them.
+    "MALLOC_ARENA_MAX": "1",
+    "MALLOC_MMAP_MAX_": "0",
+    "MALLOC_TRIM_THRESHOLD_": "4000000000",
+}
+"""Settings with which glibc keeps freed memory for the next step.
+
+By default it returns blocks of some MiB to the system. Every step then has the kernel clear all activations again,
+which took a quarter of a CPU's time in the demo's training. Other C libraries ignore these variables.
+"""
 
 _logger = logging.getLogger(__name__)
 
@@ -72,6 +85,21 @@ def training_needs(execution: PretrainExecution | DetectionExecution, *, least: 
     if num_decoders is None:
         return [workers]
     return [workers, Need(f"decoders ({name} × num_decoders)", count * num_decoders, execution.num_loader_threads)]
+
+
+def worker_variables(execution: PretrainExecution | DetectionExecution) -> dict[str, str]:
+    """Return environment variables that make a training's workers faster without changing a result.
+
+    On a CPU they make glibc keep freed memory. If the user has set up glibc's memory in this process or in the job,
+    they are empty.
+
+    Args:
+        execution: How the training runs.
+    """
+    chosen = {*os.environ, *job_variables()}
+    if execution.use_gpu or "GLIBC_TUNABLES" in chosen or any(name.startswith("MALLOC_") for name in chosen):
+        return {}
+    return dict(_KEPT_MEMORY)
 
 
 def train_on_ray(loop: Loop[Config], config: Config, *, storage: Storage, on_record: Callable[[Record], None]) -> str:
@@ -144,6 +172,7 @@ def _trainer(
             checkpoint_config=CheckpointConfig(num_to_keep=2),
             callbacks=[EpochRecorder(sink, max_failures=_MAX_RETRIES)],  # type: ignore[list-item]  # mypy sees Ray Train V1
             logging_config=LoggingConfig(log_level="ERROR"),
+            worker_runtime_env={"env_vars": worker_variables(config.execution)},
         ),
     )
 
