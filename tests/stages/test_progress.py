@@ -1,5 +1,6 @@
 import io
 import pickle
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -36,6 +37,20 @@ def test_a_terminal_gets_one_line_written_over() -> None:
     progress.update("short")
     progress.line("stays")
     assert stream.getvalue() == "a long line\r" + " " * 11 + "\rshort\r" + " " * 5 + "\rstays\n"
+
+
+def test_silence_of_ten_seconds_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [1000.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    stream = io.StringIO()
+    progress = Progress(stream)
+    progress.start("stage")
+    for seconds, num_lines in ((9.9, 1), (0.2, 2), (9.9, 2), (0.2, 3)):
+        clock[0] += seconds
+        progress.remind()
+        assert len(stream.getvalue().splitlines()) == num_lines
+    progress.update("half")  # too soon after the last line
+    assert "half" not in stream.getvalue()
 
 
 def test_workers_that_are_stuck_or_stop_are_told_of_and_others_are_not() -> None:

@@ -14,6 +14,7 @@ from objectaware.config import PretrainConfig
 from objectaware.data.storage import Storage
 from objectaware.distributed import machines
 from objectaware.errors import InputError
+from objectaware.stages import progress as progress_module
 from objectaware.stages.identity import STAGE_FILE
 from objectaware.stages.lease import Generations, Lease, LeaseHeldError, LeaseLostError
 from objectaware.stages.progress import Progress
@@ -78,6 +79,23 @@ def test_a_finished_stage_is_reused(context: Context) -> None:
     assert second.values == {"answer": 42}
     assert first.identity == second.identity
     assert _status(context, first.run_id) == "FINISHED"
+
+
+def test_a_stage_that_reports_nothing_is_heard_of(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
+    written = threading.Event()
+
+    class Stream(io.StringIO):
+        def write(self, text: str) -> int:
+            if "still at work" in text:
+                written.set()
+            return super().write(text)
+
+    def wait(run: StageRun) -> Mapping[str, Any]:
+        return {"heard": written.wait(30)}
+
+    monkeypatch.setattr(progress_module, "_SECONDS_BETWEEN_LINES", 0.0)
+    monkeypatch.setattr(progress_module, "_SECONDS_BETWEEN_LOOKS", 0.01)
+    assert _run(with_progress(context, Progress(Stream())), wait).values == {"heard": True}
 
 
 def test_other_inputs_are_another_stage(context: Context) -> None:

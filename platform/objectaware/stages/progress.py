@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TextIO
 
+from objectaware.process import Background
+
 if TYPE_CHECKING:
     from objectaware.stages.runner import StageRun
 
-_SECONDS_BETWEEN_LINES = 20.0
+_SECONDS_BETWEEN_LINES = 10.0
+_SECONDS_BETWEEN_LOOKS = 1.0
 
 
 class Progress:
@@ -25,6 +29,7 @@ class Progress:
         self._started = 0.0
         self._shown = 0.0
         self._open_width = 0
+        self._lock = threading.RLock()
 
     def __reduce__(self) -> tuple[type[Progress], tuple[()]]:
         """Pickle without the stream, which belongs to this process. Another one writes to its own stderr."""
@@ -32,25 +37,36 @@ class Progress:
 
     def line(self, text: str) -> None:
         """Write a line that stays."""
-        self._clear()
-        print(text, file=self._stream, flush=True)
+        with self._lock:
+            self._clear()
+            print(text, file=self._stream, flush=True)
+            self._shown = time.monotonic()
 
     def start(self, title: str) -> None:
         """Report that a stage starts."""
         self._started = time.monotonic()
-        self._shown = self._started
         self.line(f"{title} …")
 
     def update(self, text: str) -> None:
-        """Show the progress of a stage: at once on a terminal, every 20 seconds in a file."""
-        if self._stream.isatty():
-            self._clear()
-            self._stream.write(text)
-            self._stream.flush()
-            self._open_width = len(text)
-        elif time.monotonic() - self._shown >= _SECONDS_BETWEEN_LINES:
-            self._shown = time.monotonic()
-            self.line(f"  {text}")
+        """Show the progress of a stage: at once on a terminal, every 10 seconds in a file."""
+        with self._lock:
+            if self._stream.isatty():
+                self._clear()
+                self._stream.write(text)
+                self._stream.flush()
+                self._open_width = len(text)
+                self._shown = time.monotonic()
+            elif self._is_silent():
+                self.line(f"  {text}")
+
+    def remind(self) -> None:
+        """Report that work goes on, if nothing has been shown for 10 seconds."""
+        with self._lock:
+            if self._is_silent():
+                self.line("  … still at work")
+
+    def _is_silent(self) -> bool:
+        return time.monotonic() - self._shown >= _SECONDS_BETWEEN_LINES
 
     def finish(self, title: str) -> None:
         """Report that a stage is done, and how long it took."""
@@ -60,6 +76,22 @@ class Progress:
         if self._open_width:
             self._stream.write("\r" + " " * self._open_width + "\r")
             self._open_width = 0
+
+
+class Reminder(Background):
+    """Report while a `with` block runs that work goes on, whenever nothing else has been shown for 10 seconds.
+
+    Args:
+        progress: The display of progress.
+    """
+
+    def __init__(self, progress: Progress) -> None:
+        super().__init__("reminder")
+        self._progress = progress
+
+    def _run(self) -> None:
+        while not self._stop.wait(_SECONDS_BETWEEN_LOOKS):
+            self._progress.remind()
 
 
 class TrainingRecorder:

@@ -27,7 +27,7 @@ from objectaware.stages.identity import (
 )
 from objectaware.stages.lease import Lease, LeaseLostError
 from objectaware.stages.machine import on_available_device, uses_gpu
-from objectaware.stages.progress import Progress
+from objectaware.stages.progress import Progress, Reminder
 
 if TYPE_CHECKING:
     from objectaware.tracking import Tracker, TrackingStore
@@ -268,19 +268,20 @@ class Stage(Generic[Config]):
                 return _reuse(context, name, identity, folder, work.tags)
             guarded = folder.guarded(lease.claim)
             work.check(config)
-            services.start_ray()
-            on_device = on_available_device(config)
-            if required := work.least_needs(on_device):
-                require_resources(self.kind, required)
-            description = {"config": config.model_dump(mode="json"), "inputs": dict(work.inputs)}
-            guarded.write_json(STAGE_FILE, {"stage": self.kind, "identity": identity, **description})
-            collector.restore()
-            with _recorded(context, self.kind, name, on_device, work, identity, guarded) as tracker:
-                run = StageRun(identity, guarded, tracker, services.progress, context.watch.on_epoch)
-                values = work.compute(run, on_device)
-                if self.measures:
-                    assert values["coverage"], f"{self.kind} does not say what its measures are over"
-                    tracker.log_table("coverage", coverage_rows(values["coverage"]))
+            with Reminder(services.progress):
+                services.start_ray()
+                on_device = on_available_device(config)
+                if required := work.least_needs(on_device):
+                    require_resources(self.kind, required)
+                description = {"config": config.model_dump(mode="json"), "inputs": dict(work.inputs)}
+                guarded.write_json(STAGE_FILE, {"stage": self.kind, "identity": identity, **description})
+                collector.restore()
+                with _recorded(context, self.kind, name, on_device, work, identity, guarded) as tracker:
+                    run = StageRun(identity, guarded, tracker, services.progress, context.watch.on_epoch)
+                    values = work.compute(run, on_device)
+                    if self.measures:
+                        assert values["coverage"], f"{self.kind} does not say what its measures are over"
+                        tracker.log_table("coverage", coverage_rows(values["coverage"]))
             parent = context.parent.opening.spool if context.parent is not None else None
             guarded.write_json(RESULT_FILE, {"values": dict(values), "run_id": tracker.run_id, "parent": parent})
         services.progress.finish(name)
