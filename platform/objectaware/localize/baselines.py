@@ -75,9 +75,10 @@ def refined_baseline(image: NDArray[np.uint8], baseline: NDArray[np.float32]) ->
         baseline: (H, W) in [0, 1].
 
     Returns:
-        (H, W) float32 in [0, 1]; an empty map stays empty, as in localization.
+        (H, W) float32 in [0, 1]; an empty map stays empty, as in localization, and a full one full. The CRF would move
+        neither across 0.5, since there is no edge.
     """
-    if not baseline.any():
+    if not baseline.any() or (baseline == 1).all():
         return baseline
     if ((baseline == 0) | (baseline == 1)).all():
         baseline = np.where(baseline > 0, _LABEL_PROBABILITY, 1 - _LABEL_PROBABILITY).astype(np.float32)

@@ -87,7 +87,7 @@ class LocalizationConfig(Model):
     picture_baselines: bool | None = None
 
 
-@stage("localization", version=5)
+@stage("localization", version=6)
 def localization(context: Context, config: LocalizationConfig) -> Computation[LocalizationConfig]:
     """Score masks against true masks and boxes, with the trivial baselines beside them.
 
