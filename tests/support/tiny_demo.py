@@ -13,7 +13,9 @@ COMMAND = [sys.executable, "-m", "objectaware.cli", "demo", "--recipe", "tiny.ya
 RECIPE = """\
 num_train: 144
 num_val: 45
+num_localized: 30
 image_size: 48
+num_iterations: [1, 2]
 pretrain:
   backbone: resnet10_narrow
   num_epochs: 2

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 @command(
     "demo",
-    "[--variant multi-object] [--seeds 0 1 2]",
+    "[--variant multi-object] [--policies P …] [--seeds 0 1 2]",
     "The whole pipeline on the embedded scenes, on a CPU, in minutes.",
     "DemoConfig",
     title="Fields of the --recipe:",
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 def demo(
     common: CommonArguments = DEFAULTS,
     variant: Literal["single-object", "multi-object"] = "single-object",
+    policies: tuple[str, ...] = (),
     seeds: tuple[int, ...] = (0,),
     recipe: Path | None = None,
 ) -> None:
@@ -55,6 +56,7 @@ def demo(
     Args:
         common: Settings of every command.
         variant: Scenes of one object, debiased with background mixup, or of several, debiased with object crop.
+        policies: Policies to retrain with, one training for each; by default the variant's own.
         seeds: Seeds. The demo runs once for each.
         recipe: YAML file of DemoConfig fields, such as a smaller size.
     """
@@ -62,7 +64,8 @@ def demo(
     from objectaware.report.tables import markdown_report, terminal_report
     from objectaware.studies.demo import DemoConfig, demo_trainings, run_demo
 
-    config = validated(DemoConfig, {**recipe_values(recipe), "variant": variant})
+    chosen = {"variant": variant, **({"policies": policies} if policies else {})}
+    config = validated(DemoConfig, {**recipe_values(recipe), **chosen})
     trainings = [validated(PretrainConfig, fields) for fields in demo_trainings(config)]
     for training in trainings:
         require_local_precision(training)

@@ -356,17 +356,19 @@ def demo_tables(results: Mapping[str, Any]) -> list[DemoTable]:
         results: Result of `run_demo`: for one seed, or `mean`, `std` and `change` over several seeds.
 
     Returns:
-        One table of localization, and one of linear evaluation with the change through the debiased training.
+        One table of localization, and one of linear evaluation with the change through each debiased training.
     """
     kind = "background" if "background" in results.get("mean", results) else "object_crop"
     means = _demo_rows(results.get("mean", results), kind)
     deviations = _demo_rows(results["std"], kind) if "std" in results else {}
     for test, row in means[kind].items():
-        row["change"] = list(row.values())[-1] - row["baseline"]
-        if deviations:
-            deviations[kind][test]["change"] = results["change"][test]["std"]
+        for policy in [name for name in row if name != "baseline"]:
+            row[f"{policy} change"] = row[policy] - row["baseline"]
+            if deviations:
+                deviations[kind][test][f"{policy} change"] = results["change"][policy][test]["std"]
+    center_box = "the best center box knows the size that fits best"
     titles = {
-        "localization": ("Mask mIoU on scenes (center_box knows the size that fits best: an oracle)", 3),
+        "localization": (f"Masks on scenes, before and after the CRF, T iterations ({center_box}: an oracle)", 3),
         kind: ("Accuracy of a linear classifier on scenes, per cent", 1),
     }
     return [
@@ -378,16 +380,60 @@ def _demo_rows(numbers: Mapping[str, Any], kind: str) -> dict[str, dict[str, dic
     """Arrange scores in one row per localizer, and accuracies in one row per test set and one column per training."""
     trainings = numbers[kind]
     tests = next(iter(trainings.values()))
+    localization: dict[str, dict[str, float]] = {}
+    for row, cells in _localizers(numbers["localization"]).items():
+        localization[row] = {
+            f"{title} {column}": cells[masks][measure]
+            for masks, title in (("soft", "soft"), ("crf", "CRF"))
+            for measure, column in (("miou", "mIoU"), ("mask_share", "share"))
+        }
     return {
-        "localization": {name: {"mIoU": value} for name, value in numbers["localization"].items()},
+        "localization": localization,
         kind: {test: {name: values[test] for name, values in trainings.items()} for test in tests},
     }
+
+
+def _localizers(localization: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """Return the scores of masks by the name of their row."""
+    return {
+        row if localizer == "baselines" else f"{localizer} T{row}": cells
+        for localizer, rows in localization.items()
+        for row, cells in rows.items()
+    }
+
+
+def best_baseline(localization: Mapping[str, Any]) -> tuple[str, float]:
+    """Return the row of the baseline with the greatest mIoU after the CRF, and this mIoU.
+
+    Args:
+        localization: The demo's scores of masks. The untrained network is one of the baselines.
+    """
+    baselines = _localizers({name: localization[name] for name in ("baselines", "untrained")})
+    scores = {row: float(cells["crf"]["miou"]) for row, cells in baselines.items()}
+    best = max(scores, key=scores.__getitem__)
+    return best, scores[best]
+
+
+def _comparison(results: Mapping[str, Any]) -> str:
+    """Return the sentence that compares ContraCAM with the best baseline, both after the CRF."""
+    numbers, deviations = results.get("mean", results), results.get("std", {}).get("ratio_to_best_baseline", {})
+    row, score = best_baseline(numbers["localization"])
+    ratios = ", ".join(
+        f"{format_number(ratio, deviations.get(count), 2)} at {count}"
+        for count, ratio in numbers["ratio_to_best_baseline"].items()
+    )
+    of_seed = "each seed's best baseline" if deviations else "the best baseline"
+    return (
+        f"ContraCAM + CRF has this many times the mIoU of {of_seed} + CRF, by iterations: {ratios}. "
+        f"The best baseline{' on average' if deviations else ''} is {row} ({score:.3f})."
+    )
 
 
 def terminal_report(results: Mapping[str, Any]) -> str:
     """Format the tables as plain text."""
     tables = demo_tables(results)
-    return "\n\n".join(format_table(t.title, t.rows, digits=t.digits, deviations=t.deviations) for t in tables)
+    texts = [format_table(t.title, t.rows, digits=t.digits, deviations=t.deviations) for t in tables]
+    return "\n\n".join([texts[0], _comparison(results), *texts[1:]])
 
 
 def markdown_report(results: Mapping[str, Any], *, variant: str) -> str:
@@ -397,6 +443,8 @@ def markdown_report(results: Mapping[str, Any], *, variant: str) -> str:
     parts = [f"# Demo on scenes, {variant}; seeds {', '.join(map(str, seeds))}"]
     for table in demo_tables(results):
         parts += [table.title + ":", to_markdown(table.rows, digits=table.digits, deviations=table.deviations)]
+        if table.name == "localization":
+            parts.append(_comparison(results))
     parts.append(
         f"{mean['seconds']:.0f} s per seed, peak memory {mean['peak_memory_mib']:.0f} MiB. Scenes are made by code; "
         "these numbers are not comparable with published ones."
