@@ -90,7 +90,7 @@ def test_a_stage_that_reports_nothing_is_heard_of(context: Context, monkeypatch:
                 written.set()
             return super().write(text)
 
-    def wait(run: StageRun) -> Mapping[str, Any]:
+    def wait(run: StageRun, _: object = None) -> Mapping[str, Any]:
         return {"heard": written.wait(30)}
 
     monkeypatch.setattr(progress_module, "_SECONDS_BETWEEN_LINES", 0.0)
