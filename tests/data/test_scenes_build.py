@@ -14,7 +14,8 @@ from objectaware.config import DataConfig
 from objectaware.data import scenes
 from objectaware.data.dataset import Dataset
 from objectaware.data.scenes import build_scenes
-from objectaware.data.scenes.pictures import CLASS_NAMES, draw_plan, render_scene, render_variants
+from objectaware.data.scenes.outlines import CLASS_NAMES
+from objectaware.data.scenes.pictures import draw_plan, render_scene, render_variants
 from objectaware.data.sets.backgrounds_challenge import VARIANTS
 from objectaware.data.sets.coco import load_coco
 from objectaware.errors import InputError
@@ -152,7 +153,7 @@ def test_finished_folder_is_left_alone(single: Path) -> None:
 def test_marker_records_the_parameters(single: Path) -> None:
     assert json.loads((single / "scenes.json").read_text()) == {
         "name": "scenes",
-        "format_version": 2,
+        "format_version": 3,
         "variant": "single-object",
         "layout": "backgrounds-challenge",
         "num_train": 18,

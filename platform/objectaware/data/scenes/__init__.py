@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pycocotools import mask as coco_mask
 
-from objectaware.data.scenes import pictures
+from objectaware.data.scenes import outlines, pictures
 from objectaware.data.sets.backgrounds_challenge import VARIANTS
 from objectaware.errors import InputError
 
@@ -43,11 +43,11 @@ def write_backgrounds_challenge(root: Path, split: str, plans: Sequence[pictures
         image_size: Side of a picture in pixels.
     """
     for variant in (*VARIANTS, "fg_mask"):
-        for class_folder in pictures.CLASS_FOLDERS:
+        for class_folder in outlines.CLASS_FOLDERS:
             (root / variant / split / class_folder).mkdir(parents=True, exist_ok=True)
     for plan in plans:
         shown, mask = pictures.render_variants(plan, image_size)
-        place = Path(split) / pictures.CLASS_FOLDERS[plan.classes[0]] / f"{split}_{plan.index:06d}"
+        place = Path(split) / outlines.CLASS_FOLDERS[plan.classes[0]] / f"{split}_{plan.index:06d}"
         for variant, picture in shown.items():
             write_jpeg((root / variant / place).with_suffix(".JPEG"), picture)
         np.save((root / "fg_mask" / place).with_suffix(".npy"), mask)
@@ -90,7 +90,7 @@ def write_coco(root: Path, split: str, plans: Sequence[pictures.ScenePlan], imag
         images.append({"id": image_id, "file_name": name, "width": image_size, "height": image_size})
         for class_index, mask in zip(plan.classes, masks, strict=True):
             annotations.append(_annotation(mask, class_index, image_id, len(annotations) + 1))
-    names = enumerate(pictures.CLASS_NAMES, start=1)
+    names = enumerate(outlines.CLASS_NAMES, start=1)
     categories = [{"id": number, "name": name, "supercategory": "shape"} for number, name in names]
     content = {"info": {"description": "scenes"}, "licenses": [], "images": images, "annotations": annotations}
     text = json.dumps(content | {"categories": categories})
@@ -100,7 +100,7 @@ def write_coco(root: Path, split: str, plans: Sequence[pictures.ScenePlan], imag
 Layout = Literal["backgrounds-challenge", "coco"]
 MARKER_NAME = "scenes.json"
 # Raised whenever the same parameters give other pictures.
-_FORMAT_VERSION = 2
+_FORMAT_VERSION = 3
 _UNFINISHED_NAME = ".scenes-unfinished.json"
 _MIN_IMAGE_SIZE = 32
 
@@ -114,8 +114,8 @@ def _check(parameters: Mapping[str, Any]) -> None:
         remedy = "Choose the layout coco for the variant multi-object."
         raise InputError("layout", parameters["layout"], "holds one object per picture", remedy)
     for field, lowest, problem in (
-        ("num_train", pictures.NUM_CLASSES, "leaves a class without a picture"),
-        ("num_val", pictures.NUM_CLASSES, "leaves a class without a picture"),
+        ("num_train", outlines.NUM_CLASSES, "leaves a class without a picture"),
+        ("num_val", outlines.NUM_CLASSES, "leaves a class without a picture"),
         ("image_size", _MIN_IMAGE_SIZE, "is too small to show how the textures differ"),
         ("seed", 0, "is negative"),
     ):

@@ -1,4 +1,4 @@
-"""The pictures of `scenes`: outlines of objects, what each picture shows, its composition, and its variants.
+"""The pictures of `scenes`: what each picture shows, its composition, and its variants.
 
 A plan is drawn before any pixel: classes of objects, family of background, donors of the mixed variants. The variants
 show which part of a picture a classifier looks at, as those of the Backgrounds Challenge do.
@@ -18,152 +18,24 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from objectaware.data.scenes.textures import draw_background, draw_fill, draw_muted_palette, draw_palette
-
-CLASS_NAMES = ("disk", "triangle", "square", "star", "plus sign", "ring", "crescent", "heart", "arrow")
-CLASS_FOLDERS = tuple(f"{index:02d}_{name}" for index, name in enumerate(CLASS_NAMES))
-
-_MAX_ROTATION = np.deg2rad(25.0)
-_MAX_LOG_ELONGATION = 0.22
-_MAX_BULGE = 0.05
-_SUPERSAMPLING = 4
-_FIXED_POINT_BITS = 4
-
-Contours = list[NDArray[np.float64]]
-Pixels = TypeVar("Pixels", bound=np.generic)
-
-
-def _circle(radius: float, num_points: int = 64) -> NDArray[np.float64]:
-    angle = np.linspace(0.0, 2 * np.pi, num_points, endpoint=False)
-    return np.stack([radius * np.cos(angle), radius * np.sin(angle)], axis=1)
-
-
-def _star(num_points: int = 5, inner_radius: float = 0.56) -> NDArray[np.float64]:
-    angle = np.pi * np.arange(2 * num_points) / num_points - np.pi / 2
-    radius = np.where(np.arange(2 * num_points) % 2 == 0, 1.0, inner_radius)
-    return radius[:, None] * np.stack([np.cos(angle), np.sin(angle)], axis=1)
-
-
-def _crescent(bite_radius: float = 0.7, bite_offset: float = 0.62) -> NDArray[np.float64]:
-    # The unit disk less a second disk to its right: the outer arc between the horns, then the bite's back.
-    horn_x = (1 - bite_radius**2 + bite_offset**2) / (2 * bite_offset)
-    outer_angle = np.arccos(horn_x)
-    inner_angle = np.arccos((horn_x - bite_offset) / bite_radius)
-    outer = np.linspace(outer_angle, 2 * np.pi - outer_angle, 48)
-    inner = np.linspace(2 * np.pi - inner_angle, inner_angle, 32)
-    bite = np.stack([bite_offset + bite_radius * np.cos(inner), bite_radius * np.sin(inner)], axis=1)
-    return np.concatenate([np.stack([np.cos(outer), np.sin(outer)], axis=1), bite])
-
-
-def _heart() -> NDArray[np.float64]:
-    t = np.linspace(0.0, 2 * np.pi, 64, endpoint=False)
-    height = 13 * np.cos(t) - 5 * np.cos(2 * t) - 2 * np.cos(3 * t) - np.cos(4 * t)
-    return np.stack([16 * np.sin(t) ** 3, -height], axis=1) / 16
-
-
-def _plus_sign(half_width: float = 0.37) -> NDArray[np.float64]:
-    w = half_width
-    arm = np.array([(-w, -w), (-w, -1), (w, -1)])
-    quarter_turn = np.array([(0, -1), (1, 0)])
-    return np.concatenate([arm @ np.linalg.matrix_power(quarter_turn, turns).T for turns in range(4)])
-
-
-_TRIANGLE = np.array([(0, -1.1), (0.95, 0.7), (-0.95, 0.7)])
-_SQUARE = np.array([(-1.0, -1.0), (1.0, -1.0), (1.0, 1.0), (-1.0, 1.0)])
-_ARROW = np.array([(0, -1), (0.95, 0.05), (0.44, 0.05), (0.44, 1), (-0.44, 1), (-0.44, 0.05), (-0.95, 0.05)])
-
-_OUTLINES: tuple[Contours, ...] = (
-    [_circle(1.0)],
-    [_TRIANGLE],
-    [_SQUARE],
-    [_star()],
-    [_plus_sign()],
-    [_circle(1.0), _circle(0.52)],
-    [_crescent()],
-    [_heart()],
-    [_ARROW],
+from objectaware.data.scenes.clutter import add_clutter
+from objectaware.data.scenes.outlines import NUM_CLASSES, Contours, draw_outline, rasterise
+from objectaware.data.scenes.surfaces import (
+    Atmosphere,
+    draw_atmosphere,
+    draw_light,
+    draw_palettes,
+    draw_tone,
+    paint,
+    standardise,
 )
+from objectaware.data.scenes.textures import FAMILIES, draw_fill_pattern
 
-
-def _with_midpoints(contour: NDArray[np.float64], pieces: int = 6) -> NDArray[np.float64]:
-    """Cut every edge into `pieces`, so that straight edges can bend."""
-    steps = np.arange(pieces)[None, :, None] / pieces
-    edges = np.roll(contour, -1, axis=0) - contour
-    return (contour[:, None] + steps * edges[:, None]).reshape(-1, 2)
-
-
-_SMOOTH_OUTLINES = tuple([_with_midpoints(contour) for contour in contours] for contours in _OUTLINES)
-
-
-def outline_area(contours: Contours) -> float:
-    """Return the area inside an outline by the shoelace formula. The second contour of an outline is a hole.
-
-    Args:
-        contours: One or two closed polygons of shape (n, 2), x before y, in any unit.
-
-    Returns:
-        The area in that unit squared.
-    """
-    areas = []
-    for contour in contours:
-        x, y = contour.T
-        areas.append(abs(float(np.dot(x, np.roll(y, -1)) - np.dot(y, np.roll(x, -1)))) / 2)
-    return areas[0] - sum(areas[1:])
-
-
-def _deform(contours: Contours, rotation: float, log_elongation: float, bulge: NDArray[np.float64]) -> Contours:
-    cosine, sine = np.cos(rotation), np.sin(rotation)
-    stretch = np.diag([np.exp(log_elongation / 2), np.exp(-log_elongation / 2)])
-    linear = np.array([[cosine, -sine], [sine, cosine]]) @ stretch
-    deformed = []
-    for contour in contours:
-        angle = np.arctan2(contour[:, 1], contour[:, 0])
-        radius = 1 + bulge[0] * np.cos(2 * angle + bulge[2]) + bulge[1] * np.cos(3 * angle + bulge[3])
-        deformed.append((contour * radius[:, None]) @ linear.T)
-    return deformed
-
-
-def draw_outline(class_index: int, generator: np.random.Generator) -> Contours:
-    """Draw one outline of a class, rotated, stretched and bent a little.
-
-    Args:
-        class_index: 0 to 8, an index of `CLASS_NAMES`.
-        generator: Source of every draw.
-
-    Returns:
-        Closed polygons of shape (n, 2), x before y, of area 1, the middle of their box at the origin.
-    """
-    rotation, log_elongation = generator.uniform(-1, 1, 2) * (_MAX_ROTATION, _MAX_LOG_ELONGATION)
-    bulge = generator.uniform(0, 1, 4) * (_MAX_BULGE, _MAX_BULGE, 2 * np.pi, 2 * np.pi)
-    contours = _deform(_SMOOTH_OUTLINES[class_index], rotation, log_elongation, bulge)
-    middle = (contours[0].min(axis=0) + contours[0].max(axis=0)) / 2
-    return [(contour - middle) / np.sqrt(outline_area(contours)) for contour in contours]
-
-
-def rasterise(contours: Contours, image_size: int) -> NDArray[np.float32]:
-    """Return the coverage of every pixel by an outline, antialiased by supersampling.
-
-    Args:
-        contours: Polygons of shape (n, 2), x before y, in sides of the picture; what lies outside is cut.
-        image_size: Side of the picture in pixels.
-
-    Returns:
-        Coverage in [0, 1], shape (image_size, image_size).
-    """
-    fine_size = image_size * _SUPERSAMPLING
-    canvas = np.zeros((fine_size, fine_size), np.uint8)
-    # OpenCV's coordinates name the middles of pixels, ours their edges.
-    points = [np.round((contour * fine_size - 0.5) * (1 << _FIXED_POINT_BITS)).astype(np.int32) for contour in contours]
-    cv2.fillPoly(canvas, points, 255, shift=_FIXED_POINT_BITS)
-    coverage = cv2.resize(canvas, (image_size, image_size), interpolation=cv2.INTER_AREA)
-    return coverage.astype(np.float32) / np.float32(255)
-
-
-NUM_CLASSES = len(CLASS_NAMES)
+Pixels = TypeVar("Pixels", bound=np.generic)
 SceneVariant = Literal["single-object", "multi-object"]
 Split = Literal["train", "val"]
 SPLITS: tuple[Split, ...] = get_args(Split)
-StreamName = Literal["plan", "objects", "background", "mixed_same", "mixed_rand", "mixed_next"]
+StreamName = Literal["plan", "objects", "background", "mixed_same", "mixed_rand", "mixed_next", "atmosphere"]
 _STREAMS: tuple[StreamName, ...] = get_args(StreamName)
 # Class c is usually seen with class PARTNERS[c], and so each class has two usual companions.
 PARTNERS = tuple((index + 1) % NUM_CLASSES for index in range(NUM_CLASSES))
@@ -270,14 +142,12 @@ class ObjectLayer:
     """One object, ready to be laid over any background.
 
     Attributes:
-        colours: Surface, shape (H, H, 3), 0 to 255.
+        colours: Surface, shape (3, H, H), around 0 to 255.
         coverage: Coverage of every pixel, shape (H, H), in [0, 1].
-        palette: The two colours it was painted with, shape (2, 3), 0 to 255.
     """
 
     colours: NDArray[np.float32]
     coverage: NDArray[np.float32]
-    palette: NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -362,13 +232,16 @@ def _place_outlines(classes: Sequence[int], image_size: int, generator: np.rando
             return placed
 
 
-def draw_objects(classes: Sequence[int], image_size: int, generator: np.random.Generator) -> list[ObjectLayer]:
+def draw_objects(
+    classes: Sequence[int], tone: NDArray[np.float64], image_size: int, generator: np.random.Generator
+) -> list[ObjectLayer]:
     """Draw a picture's objects: one covers 10 to 40% of it, of several each 4 to 16% and all 10 to 40%.
 
     An object's centre is uniform over the positions where at least three quarters of it lie in the picture.
 
     Args:
         classes: Classes of the objects, 0 to 8, the lowest first.
+        tone: The tone of the picture, shape (3,).
         image_size: Side of the picture in pixels.
         generator: Source of every draw.
 
@@ -377,47 +250,51 @@ def draw_objects(classes: Sequence[int], image_size: int, generator: np.random.G
     """
     layers = []
     for class_index, outline in zip(classes, _place_outlines(classes, image_size, generator), strict=True):
-        palette = draw_palette(generator)
-        colours = draw_fill(class_index, outline.coverage, outline.box, palette, generator)
-        layers.append(ObjectLayer(colours, outline.coverage, palette))
+        middle = (outline.box[:2] + outline.box[2:]) / 2
+        pattern = draw_fill_pattern(class_index, middle, image_size, generator)
+        palettes = draw_palettes(tone, 1, generator)
+        light = draw_light(outline.coverage, outline.box[None], generator)
+        colours = paint(standardise(pattern, outline.coverage), palettes) * light
+        layers.append(ObjectLayer(colours, outline.coverage))
     return layers
 
 
 def draw_backdrop(
-    family: int, layers: Sequence[ObjectLayer], image_size: int, generator: np.random.Generator
+    family: int, tone: NDArray[np.float64], image_size: int, generator: np.random.Generator
 ) -> NDArray[np.float32]:
-    """Draw a background of a family in colours on which the objects are visible.
+    """Draw a background of a family, with clutter on it.
 
     Args:
         family: 0 to 8, an index of `FAMILIES` in `textures.py`.
-        layers: The objects that will lie on it.
+        tone: The tone of the picture, shape (3,).
         image_size: Side of the picture in pixels.
         generator: Source of every draw.
 
     Returns:
-        Shape (image_size, image_size, 3), 0 to 255.
+        Shape (3, image_size, image_size), around 0 to 255.
     """
-    palettes = np.stack([layer.palette for layer in layers])  # (objects, 2, 3)
-    # A background between an object's two colours would have the object's colour as a whole.
-    avoid = np.concatenate([palettes, palettes.mean(axis=1, keepdims=True)], axis=1).reshape(-1, 3)
-    palette = draw_muted_palette(generator, avoid)
-    return draw_background(family, palette, image_size, generator)
+    pattern = FAMILIES[family](generator, image_size)
+    background = paint(standardise(pattern), draw_palettes(tone, 1, generator))
+    return add_clutter(background, family, tone, generator)
 
 
-def composite(background: NDArray[np.float32], layers: Sequence[ObjectLayer]) -> NDArray[np.uint8]:
-    """Lay objects over a background, the last on top, with antialiased edges.
+def composite(
+    background: NDArray[np.float32], layers: Sequence[ObjectLayer], atmosphere: Atmosphere
+) -> NDArray[np.uint8]:
+    """Lay objects over a background, the last on top, with antialiased edges, and the atmosphere over all of it.
 
     Args:
-        background: Shape (H, H, 3), 0 to 255.
+        background: Shape (3, H, H), around 0 to 255.
         layers: The objects.
+        atmosphere: The picture's haze and light.
 
     Returns:
         The picture, shape (H, H, 3).
     """
     picture = background
     for layer in layers:
-        picture = picture + layer.coverage[:, :, None] * (layer.colours - picture)
-    return np.round(picture).astype(np.uint8)
+        picture = picture + layer.coverage * (layer.colours - picture)
+    return atmosphere.over(picture)
 
 
 def mask_box(mask: NDArray[np.bool_]) -> tuple[int, int, int, int]:
@@ -489,6 +366,29 @@ def tile_over_box(image: NDArray[np.uint8], mask: NDArray[np.bool_], *, from_cor
     return result
 
 
+@dataclass(frozen=True)
+class _Stage:
+    """All of a picture but its background: what its variants have in common."""
+
+    tone: NDArray[np.float64]
+    atmosphere: Atmosphere
+    layers: list[ObjectLayer]
+
+    @classmethod
+    def of(cls, plan: ScenePlan, image_size: int) -> _Stage:
+        generator = plan.stream("atmosphere")
+        tone = draw_tone(generator)
+        layers = draw_objects(plan.classes, tone, image_size, plan.stream("objects"))
+        return cls(tone, draw_atmosphere(tone, image_size, generator), layers)
+
+    def masks(self) -> NDArray[np.bool_]:
+        return visible_masks([layer.coverage for layer in self.layers])
+
+    def on_background(self, family: int, generator: np.random.Generator) -> NDArray[np.uint8]:
+        size = len(self.layers[0].coverage)
+        return composite(draw_backdrop(family, self.tone, size, generator), self.layers, self.atmosphere)
+
+
 def render_variants(plan: ScenePlan, image_size: int) -> tuple[dict[str, NDArray[np.uint8]], NDArray[np.bool_]]:
     """Render all variants of a picture with one object, which keeps its place, size and surface in all.
 
@@ -500,18 +400,14 @@ def render_variants(plan: ScenePlan, image_size: int) -> tuple[dict[str, NDArray
         The pictures by name of the variant, each of shape (image_size, image_size, 3), and the object's mask of shape
         (image_size, image_size).
     """
-    layers = draw_objects(plan.classes, image_size, plan.stream("objects"))
-    mask = visible_masks([layer.coverage for layer in layers])[0]
-
-    def on_background(family: int, stream: StreamName) -> NDArray[np.uint8]:
-        return composite(draw_backdrop(family, layers, image_size, plan.stream(stream)), layers)
-
-    original = on_background(plan.family, "background")
+    stage = _Stage.of(plan, image_size)
+    mask = stage.masks()[0]
+    original = stage.on_background(plan.family, plan.stream("background"))
     pictures = {
         "original": original,
-        "mixed_same": on_background(plan.same_family, "mixed_same"),
-        "mixed_rand": on_background(plan.random_family, "mixed_rand"),
-        "mixed_next": on_background(plan.next_family, "mixed_next"),
+        "mixed_same": stage.on_background(plan.same_family, plan.stream("mixed_same")),
+        "mixed_rand": stage.on_background(plan.random_family, plan.stream("mixed_rand")),
+        "mixed_next": stage.on_background(plan.next_family, plan.stream("mixed_next")),
         "only_fg": original * mask[:, :, None],
         "no_fg": original * ~mask[:, :, None],
         "only_bg_b": black_out_box(original, mask),
@@ -531,6 +427,5 @@ def render_scene(plan: ScenePlan, image_size: int) -> tuple[NDArray[np.uint8], N
         The picture, shape (image_size, image_size, 3), and the visible part of each object in the order of
         `plan.classes`, shape (num_objects, image_size, image_size).
     """
-    layers = draw_objects(plan.classes, image_size, plan.stream("objects"))
-    backdrop = draw_backdrop(plan.family, layers, image_size, plan.stream("background"))
-    return composite(backdrop, layers), visible_masks([layer.coverage for layer in layers])
+    stage = _Stage.of(plan, image_size)
+    return stage.on_background(plan.family, plan.stream("background")), stage.masks()

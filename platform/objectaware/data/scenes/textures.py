@@ -1,11 +1,9 @@
-"""The surfaces of `scenes`: textures of backgrounds and of objects, and their colours.
+"""The textures of `scenes`: nine families of background, and the nine surfaces of objects.
 
-The nine families of background differ in texture, not in colour. A family is a function that draws a scale, a phase
-and a small rotation, and returns a pattern in [0, 1]. No pattern distinguishes left from right, so that families
-survive a horizontal flip. Elements repeat every 5 to 15 pixels of a picture of 96 pixels, so that a small patch shows
-the family.
-
-Objects are filled with the texture of their class at the object's own scale, lit from one side, and have a rim.
+A texture is a function that draws a scale, a phase and a rotation, and returns a pattern. Backgrounds and objects
+differ in what repeats, not in how often: elements repeat every 7 to 17 pixels of a picture of 96 pixels, so that a
+small patch shows the texture, and a picture of 64 pixels its elements. No texture distinguishes left from right, so
+that it survives a horizontal flip. Colours and contrast are those of `surfaces.py`, which every pattern goes through.
 """
 
 from __future__ import annotations
@@ -29,6 +27,15 @@ def _pixel_grid(size: int) -> tuple[Pattern, Pattern]:
     return x, y
 
 
+@lru_cache(maxsize=128)
+def _enlargement(num_cells: int, size: int) -> Pattern:
+    """Return the cubic weights (size, num_cells + 2) of a grid's lines in each of a picture's lines."""
+    margin = size // num_cells
+    identity = np.eye(num_cells + 2, dtype=np.float32)
+    enlarged = cv2.resize(identity, (num_cells + 2, size + 2 * margin), interpolation=cv2.INTER_CUBIC)
+    return enlarged[margin : margin + size].astype(np.float32)
+
+
 def smooth_noise(generator: np.random.Generator, num_cells: int, size: int) -> Pattern:
     """Return noise that varies over `1 / num_cells` of the picture: a coarse random grid, enlarged.
 
@@ -41,9 +48,8 @@ def smooth_noise(generator: np.random.Generator, num_cells: int, size: int) -> P
         Shape (size, size), mostly within [-1, 1].
     """
     grid = generator.uniform(-1, 1, (num_cells + 2, num_cells + 2)).astype(np.float32)
-    margin = size // num_cells
-    enlarged = cv2.resize(grid, (size + 2 * margin, size + 2 * margin), interpolation=cv2.INTER_CUBIC)
-    return enlarged[margin : margin + size, margin : margin + size].astype(np.float32, copy=False)
+    weights = _enlargement(num_cells, size)
+    return np.asarray(weights @ grid @ weights.T, np.float32)
 
 
 def _step(value: Pattern, softness: float) -> Pattern:
@@ -63,19 +69,24 @@ def _coordinates(generator: np.random.Generator, size: int, max_degrees: float) 
     return cosine * bent_x - sine * bent_y + shift[0], sine * bent_x + cosine * bent_y + shift[1]
 
 
+def _wrapped(coordinate: Pattern, period: float) -> Pattern:
+    """Return the coordinate modulo a period, in [0, period). `np.mod` takes six times as long."""
+    return coordinate - np.float32(period) * np.floor(coordinate * np.float32(1 / period))
+
+
 def _wave(coordinate: Pattern, period: float) -> Pattern:
     return np.sin(coordinate * np.float32(2 * np.pi / period))
 
 
-def _line(coordinate: Pattern, period: float, width: float) -> Pattern:
+def _line(coordinate: Pattern, period: float, width: float, softness: float = 1.2) -> Pattern:
     """Return soft lines of `width` reference pixels, one every `period`."""
-    distance = np.abs(np.mod(coordinate, np.float32(period)) - np.float32(period / 2))
-    return _step(np.float32(width / 2) - distance, 1.2)
+    distance = np.abs(_wrapped(coordinate, period) - np.float32(period / 2))
+    return _step(np.float32(width / 2) - distance, softness)
 
 
 def _stripes(generator: np.random.Generator, size: int) -> Pattern:
     _, y = _coordinates(generator, size, 18)
-    return _step(_wave(y, generator.uniform(5, 10)) + np.float32(generator.uniform(-0.3, 0.3)), 1.2)
+    return _step(_wave(y, generator.uniform(7, 11)) + np.float32(generator.uniform(-0.3, 0.3)), 1.2)
 
 
 def _checks(generator: np.random.Generator, size: int) -> Pattern:
@@ -86,35 +97,41 @@ def _checks(generator: np.random.Generator, size: int) -> Pattern:
 
 def _bricks(generator: np.random.Generator, size: int) -> Pattern:
     x, y = _coordinates(generator, size, 4)
-    height = generator.uniform(5, 8)
+    height = generator.uniform(7, 9)
     width = height * generator.uniform(1.9, 2.4)
     row = np.floor(y / np.float32(height))
-    x = x + np.mod(row, 2) * np.float32(width / 2)
+    x = x + _wrapped(row, 2) * np.float32(width / 2)
     column = np.floor(x / np.float32(width))
     shades = generator.uniform(0, 0.45, (32, 32)).astype(np.float32)
     shade = shades[row.astype(np.int32) % 32, column.astype(np.int32) % 32]
     # `_line` is centred on half a period, a joint on the border of a brick.
-    joint = np.maximum(_line(y + np.float32(height / 2), height, 1.3), _line(x + np.float32(width / 2), width, 1.3))
+    joint = np.maximum(
+        _line(y + np.float32(height / 2), height, 2.0, 2.0), _line(x + np.float32(width / 2), width, 2.0, 2.0)
+    )
     return np.maximum(shade, joint)
+
+
+def _distance_to_lattice(x: Pattern, y: Pattern, spacing: float) -> Pattern:
+    """Return the distance to the nearest point of a hexagonal lattice."""
+    row_height = spacing * 0.866
+    # A hexagonal lattice is two rectangular ones, half a cell apart.
+    squares = [
+        (_wrapped(x + np.float32(part * spacing), spacing) - np.float32(spacing / 2)) ** 2
+        + (_wrapped(y + np.float32(2 * part * row_height), 2 * row_height) - np.float32(row_height)) ** 2
+        for part in (0.0, 0.5)
+    ]
+    return np.sqrt(np.minimum(*squares))
 
 
 def _dots(generator: np.random.Generator, size: int) -> Pattern:
     x, y = _coordinates(generator, size, 15)
-    spacing = generator.uniform(7, 12)
-    row_height = spacing * 0.866
-    distance = np.full((size, size), np.inf, np.float32)
-    # A hexagonal lattice is two rectangular ones, half a cell apart.
-    for offset in (0.0, 0.5):
-        dx = np.mod(x + np.float32(offset * spacing), np.float32(spacing)) - np.float32(spacing / 2)
-        row = np.mod(y + np.float32(2 * offset * row_height), np.float32(2 * row_height))
-        dy = row - np.float32(row_height)
-        distance = np.minimum(distance, dx * dx + dy * dy)
-    return _step(np.float32(spacing * generator.uniform(0.24, 0.32)) - np.sqrt(distance), 1.2)
+    spacing = generator.uniform(8, 12)
+    return _step(np.float32(spacing * generator.uniform(0.24, 0.32)) - _distance_to_lattice(x, y, spacing), 1.2)
 
 
 def _waves(generator: np.random.Generator, size: int) -> Pattern:
     x, y = _coordinates(generator, size, 8)
-    period = generator.uniform(6, 10)
+    period = generator.uniform(7, 11)
     bend = np.float32(period * generator.uniform(0.28, 0.4)) * _wave(y, period * generator.uniform(1.7, 2.3))
     return _step(_wave(x + bend, period), 1.0)
 
@@ -135,7 +152,9 @@ def _cells(generator: np.random.Generator, size: int) -> Pattern:
     thick_border = cv2.dilate(border, np.ones((thickness, thickness), np.uint8))
     shades = generator.uniform(0, 0.45, len(seeds) + 1).astype(np.float32)
     pattern = np.maximum(shades[np.minimum(label, len(seeds))], thick_border.astype(np.float32))
-    return cv2.resize(pattern, (size, size), interpolation=cv2.INTER_AREA).astype(np.float32, copy=False)
+    # As soft as the other families' edges.
+    soft = cv2.blur(pattern, (thickness, thickness))
+    return cv2.resize(soft, (size, size), interpolation=cv2.INTER_AREA).astype(np.float32, copy=False)
 
 
 def _clouds(generator: np.random.Generator, size: int) -> Pattern:
@@ -150,10 +169,10 @@ def _hatching(generator: np.random.Generator, size: int) -> Pattern:
     x, y = _coordinates(generator, size, 6)
     period = generator.uniform(7, 11)
     steepness = np.float32(generator.uniform(0.85, 1.2))
-    width = generator.uniform(1.5, 2.2)
+    width = generator.uniform(1.8, 2.6)
     half = np.float32(np.sqrt(0.5))
     return np.maximum(
-        _line((x + steepness * y) * half, period, width), _line((x - steepness * y) * half, period, width)
+        _line((x + steepness * y) * half, period, width, 2.0), _line((x - steepness * y) * half, period, width, 2.0)
     )
 
 
@@ -164,14 +183,14 @@ def _scales(generator: np.random.Generator, size: int) -> Pattern:
     row = np.floor(y / radius)
 
     def distance(of_row: Pattern) -> Pattern:
-        across = np.mod(x + np.mod(of_row, 2) * radius, np.float32(width)) - radius
+        across = _wrapped(x + _wrapped(of_row, 2) * radius, width) - radius
         down = y - of_row * radius
         return np.sqrt(across * across + down * down) / radius
 
     # A scale hangs from its row over the rows below; where it does not reach, the next row's scale shows.
     upper = distance(row)
     nearest = np.where(upper <= 1, upper, distance(row + 1))
-    return np.clip(nearest, 0, 1) ** np.float32(generator.uniform(1.4, 2.4))
+    return np.clip(nearest, 0, 1) ** np.float32(generator.uniform(1.2, 1.8))
 
 
 Family = Callable[[np.random.Generator, int], Pattern]
@@ -179,191 +198,102 @@ FAMILIES: tuple[Family, ...] = (_stripes, _checks, _bricks, _dots, _waves, _cell
 """The families of backgrounds: from a generator and the side of a picture in pixels to a pattern in [0, 1]."""
 
 
-def draw_background(
-    family: int, palette: NDArray[np.float64], image_size: int, generator: np.random.Generator
-) -> NDArray[np.float32]:
-    """Draw a background of a family: its pattern in two colours, under light that falls off slowly.
-
-    Args:
-        family: 0 to 8, an index of `FAMILIES`.
-        palette: Two RGB colours, shape (2, 3), 0 to 255.
-        image_size: Side of the picture in pixels.
-        generator: Source of every draw.
-
-    Returns:
-        Shape (image_size, image_size, 3), 0 to 255.
-    """
-    pattern = FAMILIES[family](generator, image_size)[:, :, None]
-    first, second = palette.astype(np.float32)
-    light = 1 + np.float32(0.12) * smooth_noise(generator, 2, image_size)[:, :, None]
-    return np.clip((first + pattern * (second - first)) * light, 0, 255)
-
-
-def _turned(x: Pattern, y: Pattern, generator: np.random.Generator) -> tuple[Pattern, Pattern]:
-    """Return coordinates turned by any angle, each with a phase of its own."""
-    angle, *phases = generator.uniform(0, 2 * np.pi, 3)
+def _turned(
+    x: Pattern, y: Pattern, generator: np.random.Generator, from_degrees: float, to_degrees: float
+) -> tuple[Pattern, Pattern]:
+    """Return coordinates turned by an angle of a range to either side, each with a phase of its own."""
+    angle = np.deg2rad(generator.uniform(from_degrees, to_degrees)) * generator.choice([-1, 1])
     cosine, sine = np.float32(np.cos(angle)), np.float32(np.sin(angle))
-    return cosine * x + sine * y + np.float32(phases[0]), cosine * y - sine * x + np.float32(phases[1])
+    phases = generator.uniform(0, 100, 2).astype(np.float32)
+    return cosine * x + sine * y + phases[0], cosine * y - sine * x + phases[1]
 
 
-def _sine(coordinate: Pattern, frequency: float, sharpness: float = 1.0) -> Pattern:
-    """Return a clipped sine in [0, 1]."""
-    return np.clip(0.5 + np.float32(sharpness) * np.sin(np.float32(frequency) * coordinate), 0, 1)
+def _bars(x: Pattern, y: Pattern, generator: np.random.Generator) -> Pattern:
+    across, _ = _turned(x, y, generator, 0, 40)
+    return _step(_wave(across, generator.uniform(8, 12)), 0.35)
 
 
-def _bands(x: Pattern, y: Pattern, generator: np.random.Generator) -> Pattern:
-    return _sine(_turned(x, y, generator)[0], generator.uniform(6, 10))
-
-
-def _spots(x: Pattern, y: Pattern, generator: np.random.Generator) -> Pattern:
-    centres = generator.uniform(-1, 1, (9, 2)).astype(np.float32)
-    radius = generator.uniform(0.12, 0.3, 9).astype(np.float32)
-    squared = (x - centres[:, :1, None]) ** 2 + (y - centres[:, 1:, None]) ** 2
-    strongest: Pattern = np.max(radius[:, None, None] ** 2 - squared, axis=0)
-    return np.clip(0.5 + 12 * strongest, 0, 1)
+def _rings(x: Pattern, y: Pattern, generator: np.random.Generator) -> Pattern:
+    u, v = _turned(x, y, generator, 0, 30)
+    spacing = generator.uniform(11, 14)
+    radius = np.float32(0.31 * spacing)
+    return _step(np.float32(1.2) - np.abs(_distance_to_lattice(u, v, spacing) - radius), 1.2)
 
 
 def _circles(x: Pattern, y: Pattern, generator: np.random.Generator) -> Pattern:
-    centre = generator.uniform(-0.3, 0.3, 2).astype(np.float32)
-    radius = np.hypot(x - centre[0], y - centre[1]) + np.float32(generator.uniform(0, 1))
-    return _sine(radius, generator.uniform(8, 13))
+    centre = generator.uniform(-4, 4, 2).astype(np.float32)
+    radius = np.hypot(x - centre[0], y - centre[1]) + np.float32(generator.uniform(0, 12))
+    return _step(_wave(radius, generator.uniform(8, 12)), 0.35)
 
 
-def _squares(x: Pattern, y: Pattern, generator: np.random.Generator) -> Pattern:
-    u, v = _turned(x, y, generator)
-    frequency = np.float32(generator.uniform(5, 8))
-    return np.clip(0.5 + 2 * np.sin(frequency * u) * np.sin(frequency * v), 0, 1)
+def _rhombi(x: Pattern, y: Pattern, generator: np.random.Generator) -> Pattern:
+    u, v = _turned(x, y, generator, 0, 20)
+    period = generator.uniform(13, 17)
+    slope = np.float32(generator.uniform(0.5, 0.6))
+    return _step(_wave(u + slope * v, period) * _wave(u - slope * v, period), 0.3)
 
 
 def _marble(x: Pattern, y: Pattern, generator: np.random.Generator) -> Pattern:
-    # Cells of the picture and not of the object: noise has no scale that would have to follow it.
-    return np.clip(0.5 + 0.9 * smooth_noise(generator, int(generator.integers(6, 12)), len(x)), 0, 1)
+    # Noise has no origin that would have to follow the object.
+    noise = smooth_noise(generator, int(generator.integers(5, 8)), len(x))
+    return _step(_wave(noise + np.float32(generator.uniform(0, 1)), generator.uniform(0.7, 0.9)), 0.35)
 
 
 def _rays(x: Pattern, y: Pattern, generator: np.random.Generator) -> Pattern:
-    centre = generator.uniform(-0.2, 0.2, 2).astype(np.float32)
+    centre = generator.uniform(-3, 3, 2).astype(np.float32)
     angle = np.arctan2(y - centre[1], x - centre[0]) + np.float32(generator.uniform(0, 2 * np.pi))
-    return _sine(angle, int(generator.integers(4, 8)), 1.5)
+    return _step(np.sin(np.float32(generator.integers(8, 13)) * angle), 0.2)
 
 
-def _shade(x: Pattern, y: Pattern, generator: np.random.Generator) -> Pattern:
-    angle = generator.uniform(0, 2 * np.pi)
-    along = np.float32(np.cos(angle)) * x + np.float32(np.sin(angle)) * y
-    return np.clip(0.5 + np.float32(generator.uniform(0.4, 0.6)) * along, 0, 1)
+def _chevrons(x: Pattern, y: Pattern, generator: np.random.Generator) -> Pattern:
+    u, v = _turned(x, y, generator, 0, 180)
+    width = generator.uniform(14, 18)
+    height = np.abs(_wrapped(u, width) - np.float32(width / 2))
+    return _step(_wave(v + height, generator.uniform(8, 11)), 1.2)
 
 
-def _ripples(x: Pattern, y: Pattern, generator: np.random.Generator) -> Pattern:
-    u, v = _turned(x, y, generator)
-    return _sine(u + np.float32(0.18) * np.sin(np.float32(generator.uniform(5, 8)) * v), generator.uniform(7, 11))
+def _spots(x: Pattern, y: Pattern, generator: np.random.Generator) -> Pattern:
+    u, v = _turned(x, y, generator, 0, 180)
+    spacing = np.float32(generator.uniform(9, 12))
+    column, row = np.floor(u / spacing), np.floor(v / spacing)
+    place = column.astype(np.int32) % 16, row.astype(np.int32) % 16
+    # In every cell of a grid a spot of its own radius, so far from the middle as it stays within the cell.
+    radius = (spacing * generator.uniform(0.22, 0.42, (16, 16))).astype(np.float32)
+    free = spacing / 2 - radius
+    across, down = (free * generator.uniform(-1, 1, (16, 16)).astype(np.float32) for _ in range(2))
+    from_middle = (u - (column + np.float32(0.5)) * spacing, v - (row + np.float32(0.5)) * spacing)
+    distance = np.hypot(from_middle[0] - across[place], from_middle[1] - down[place])
+    return _step(radius[place] - distance, 0.8)
 
 
-def _lattice(x: Pattern, y: Pattern, generator: np.random.Generator) -> Pattern:
-    u, v = _turned(x, y, generator)
-    frequency = np.float32(generator.uniform(5, 8))
-    return np.clip(2.2 * np.maximum(np.abs(np.sin(frequency * u)), np.abs(np.sin(frequency * v))) - 1.4, 0, 1)
+def _crosses(x: Pattern, y: Pattern, generator: np.random.Generator) -> Pattern:
+    u, v = _turned(x, y, generator, 0, 45)
+    spacing = generator.uniform(11, 14)
+    middle = np.float32(spacing / 2)
+    across, down = np.abs(_wrapped(u, spacing) - middle), np.abs(_wrapped(v, spacing) - middle)
+    longer, shorter = np.maximum(across, down), np.minimum(across, down)
+    return np.minimum(_step(np.float32(0.36 * spacing) - longer, 1.2), _step(np.float32(1.5) - shorter, 1.2))
 
 
 Fill = Callable[[Pattern, Pattern, np.random.Generator], Pattern]
-FILLS: tuple[Fill, ...] = (_bands, _spots, _circles, _squares, _marble, _rays, _shade, _ripples, _lattice)
-"""Texture of each class: from coordinates that run from -1 to 1 over the object's box to a pattern in [0, 1]."""
+FILLS: tuple[Fill, ...] = (_bars, _rings, _circles, _rhombi, _marble, _rays, _chevrons, _spots, _crosses)
+"""Texture of each class: from coordinates around the object's middle, in reference pixels, to a pattern in [0, 1]."""
 
 
-def draw_fill(
-    class_index: int,
-    coverage: NDArray[np.float32],
-    box: NDArray[np.float64],
-    palette: NDArray[np.float64],
-    generator: np.random.Generator,
-) -> NDArray[np.float32]:
-    """Draw the colours of an object's surface.
+def draw_fill_pattern(
+    class_index: int, middle: NDArray[np.float64], size: int, generator: np.random.Generator
+) -> Pattern:
+    """Draw the texture of a class around the middle of an object.
 
     Args:
         class_index: 0 to 8, an index of `FILLS`.
-        coverage: Coverage of every pixel by the object, shape (H, H), in [0, 1].
-        box: The object's bounding box x0 y0 x1 y1 in sides of the picture.
-        palette: Two RGB colours, shape (2, 3), 0 to 255.
+        middle: x and y of the middle of the object's box, in sides of the picture.
+        size: Side of the picture in pixels.
         generator: Source of every draw.
 
     Returns:
-        Shape (H, H, 3), 0 to 255; defined on the whole picture, meant to be seen where the object covers it.
+        Shape (size, size), in [0, 1]; defined on the whole picture, meant to be seen where the object covers it.
     """
-    size = len(coverage)
-    axis = (np.arange(size) + 0.5) / size
-    x = ((2 * axis - box[0] - box[2]) / (box[2] - box[0])).astype(np.float32)[None, :]
-    y = ((2 * axis - box[1] - box[3]) / (box[3] - box[1])).astype(np.float32)[:, None]
-    x, y = np.broadcast_to(x, (size, size)), np.broadcast_to(y, (size, size))
-    pattern = FILLS[class_index](x, y, generator)
-    first, second = palette.astype(np.float32)
-    angle, strength = generator.uniform(0, 2 * np.pi), generator.uniform(0.08, 0.22)
-    light = 1 + np.float32(strength * np.cos(angle)) * x + np.float32(strength * np.sin(angle)) * y
-    rim_width = max(3, round(0.05 * size))
-    near_edge = np.clip(2 * (1 - cv2.blur(coverage, (rim_width, rim_width))), 0, 1)
-    light = light * (1 + np.float32(generator.choice([-1, 1]) * generator.uniform(0.1, 0.35)) * near_edge)
-    return np.clip((first + pattern[:, :, None] * (second - first)) * light[:, :, None], 0, 255)
-
-
-_NUM_CANDIDATES = 96
-# Ranges of the mean of a palette's two colours, per channel. Backgrounds keep away from their objects, which spreads
-# them: theirs is drawn from a narrower range, so that both end up equally dark and bright. Brightness that varied much
-# more in backgrounds would distinguish pictures better than their objects do.
-_MEAN_RANGE = (60.0, 195.0)
-_MUTED_MEAN_RANGE = (75.0, 180.0)
-# A few pictures are taken at night: the black around the objects of `only_fg` is then not entirely new.
-_NIGHT_SHARE = 0.05
-_NIGHT_MEAN_RANGE = (8.0, 28.0)
-_MAX_GREYING = 0.6
-_LUMA = np.array([0.299, 0.587, 0.114])
-# Difference between a palette's two colours, in each channel and so in luma too: patterns are seen in grayscale. An
-# object's stands out; a background's is a surface's, as of a lawn or a wall. With backgrounds as contrasted as the
-# objects the dense CRF follows their patterns and not the outlines of objects.
-_CONTRAST = (60.0, 120.0)
-_MUTED_CONTRAST = (12.0, 22.0)
-# Distances between a background's colours and an object's, so that the object is visible: in RGB, and in luma, since
-# most of what a network is trained on are gray views.
-_MIN_DISTANCE = 60.0
-_MIN_LUMA_DISTANCE = 15.0
-
-
-def draw_palette(generator: np.random.Generator) -> NDArray[np.float64]:
-    """Draw two colours for an object, one clearly brighter than the other.
-
-    Args:
-        generator: Source of the draw.
-
-    Returns:
-        Two RGB colours, shape (2, 3), 0 to 255.
-    """
-    return _candidates(generator, _MEAN_RANGE, _CONTRAST, 1)[0]
-
-
-def draw_muted_palette(generator: np.random.Generator, avoid: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Draw two colours for a background: close together, and away from other colours.
-
-    Args:
-        generator: Source of the draw.
-        avoid: Colours to stay away from, shape (n, 3), 0 to 255; of the candidates drawn the first that is far enough
-            from all is taken, or the farthest where none is.
-
-    Returns:
-        Two RGB colours, shape (2, 3), 0 to 255.
-    """
-    mean_range = _NIGHT_MEAN_RANGE if generator.random() < _NIGHT_SHARE else _MUTED_MEAN_RANGE
-    candidates = _candidates(generator, mean_range, _MUTED_CONTRAST, _NUM_CANDIDATES)
-    difference = candidates[:, :, None] - avoid  # (candidates, 2, n, 3)
-    distance = np.linalg.norm(difference, axis=-1).min(axis=(1, 2)) / _MIN_DISTANCE
-    luma_distance = np.abs(difference @ _LUMA).min(axis=(1, 2)) / _MIN_LUMA_DISTANCE
-    # Acceptable candidates score alike, and argmax takes the first of them.
-    score = np.minimum(np.minimum(distance, luma_distance), 1)
-    return candidates[int(np.argmax(score))]
-
-
-def _candidates(
-    generator: np.random.Generator, mean_range: tuple[float, float], contrast: tuple[float, float], num_candidates: int
-) -> NDArray[np.float64]:
-    """Draw palettes (num_candidates, 2, 3): two colours around a free mean that is more or less gray."""
-    mean = generator.uniform(*mean_range, (num_candidates, 3))
-    greying = generator.uniform(0, _MAX_GREYING, (num_candidates, 1))
-    mean += greying * ((mean @ _LUMA)[:, None] - mean)
-    step = generator.uniform(*contrast, (num_candidates, 1)) * generator.uniform(0.8, 1.2, (num_candidates, 3)) / 2
-    step *= generator.choice([-1, 1], (num_candidates, 1))
-    return np.clip(np.stack([mean - step, mean + step], axis=1), 0, 255)
+    x, y = _pixel_grid(size)
+    left, top = (middle * _REFERENCE_SIZE).astype(np.float32)
+    return FILLS[class_index](x - left, y - top, generator)

@@ -17,7 +17,7 @@ from objectaware.config.variants import default_names
 from objectaware.data.dataset import Dataset
 from objectaware.data.published import published_data, published_set
 from objectaware.data.scenes import build_scenes
-from objectaware.data.scenes.pictures import CLASS_FOLDERS, CLASS_NAMES
+from objectaware.data.scenes.outlines import CLASS_FOLDERS, CLASS_NAMES
 from objectaware.data.sets.backgrounds_challenge import VARIANTS
 from objectaware.errors import InputError
 from objectaware.paper import nodes
