@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from objectaware.errors import InputError
 from objectaware.localize import contracam, expand_resolution
-from objectaware.localize.contracam import channel_weights, class_activation_map, contrastive_score
+from objectaware.localize.contracam import channel_weights, class_activation_map, contrastive_score, goes_on
 
 
 class Recorder:
@@ -255,6 +255,64 @@ def test_permuting_the_batch_permutes_the_masks(seed: int, order: list[int]) -> 
         atol=2e-4,
         rtol=0,
     )
+
+
+# --- the end of the iterations, which is not in the paper ---------------------------------------------------
+
+
+def _masks(*shares: float) -> Tensor:
+    """Masks of 10 × 10 pixels, each with 1 on a part of them."""
+    masks = torch.zeros(len(shares), 1, 10, 10)
+    for mask, share in zip(masks, shares, strict=True):
+        mask.view(-1)[: round(100 * share)] = 1
+    return masks
+
+
+@pytest.mark.parametrize(
+    ("min_change", "max_share", "expected"),
+    [
+        (None, None, [True, True, True, True]),
+        (0.05, None, [False, True, True, True]),
+        (None, 0.5, [True, True, False, True]),  # the last is a first iteration
+        (0.05, 0.5, [False, True, False, True]),
+        (0.01, 0.2, [True, False, False, True]),
+    ],
+)
+def test_iterations_end_by_the_growth_or_the_share_of_a_mask(
+    min_change: float | None, max_share: float | None, expected: list[bool]
+) -> None:
+    before, after = _masks(0.1, 0.1, 0.1, 0), _masks(0.11, 0.3, 0.8, 0.9)
+    assert goes_on(before, after, min_change=min_change, max_share=max_share).tolist() == expected
+
+
+def test_only_what_exceeds_a_half_counts_as_covered() -> None:
+    before, after = _masks(0.1), _masks(0.1).clamp_min(0.5)
+    assert goes_on(before, after, min_change=None, max_share=0.1).tolist() == [True]
+    assert goes_on(before, after + 0.01, min_change=None, max_share=0.1).tolist() == [False]
+
+
+def test_an_image_that_has_ended_keeps_the_mask_before_the_limit() -> None:
+    encoder, projector = _random_network(3)
+    images = _random_images(5, num_images=6)
+    masks = [contracam(images, encoder, projector, num_iterations=number) for number in (1, 2)]
+    shares = (masks[1] > 0.5).float().mean(dim=(1, 2, 3))
+    limit = float(shares.sort().values[2:4].mean())
+    stopped = contracam(images, encoder, projector, num_iterations=2, max_share=limit)
+    is_over = shares > limit
+    assert 0 < int(is_over.sum()) < len(images)
+    assert stopped[is_over].equal(masks[0][is_over])
+    assert stopped[~is_over].equal(masks[1][~is_over])
+    assert not masks[0][is_over].equal(masks[1][is_over])
+
+
+def test_an_image_never_starts_again_once_it_has_ended() -> None:
+    encoder, projector = _random_network(3)
+    images = _random_images(5, num_images=6)
+    first = contracam(images, encoder, projector, num_iterations=1)
+    # No mask grows by its whole range, so that each image ends after the first iteration.
+    assert contracam(images, encoder, projector, num_iterations=5, min_change=1.0).equal(first)
+    every = contracam(images, encoder, projector, num_iterations=5)
+    assert contracam(images, encoder, projector, num_iterations=5, min_change=0.0, max_share=1.0).equal(every)
 
 
 def test_other_images_of_the_batch_are_the_negatives() -> None:

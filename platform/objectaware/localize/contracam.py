@@ -25,12 +25,14 @@ from objectaware.localize.localizer import (
     without_content,
 )
 from objectaware.methods.backbones import Activations
-from objectaware.model import Byte, Positive
+from objectaware.model import Byte, Fraction, Positive
 
 # Below these fractions a quantity that is zero on paper is float32 rounding. Without these limits the normalisation
 # to [0, 1] would turn the rounding into a map.
 _TANGENT_TOLERANCE = 1e-6
 _CONTRAST_TOLERANCE = 1e-5
+_COVERED = 0.5
+"""Value of a soft mask above which it covers a pixel, as in the tables of localization."""
 
 
 class ContraCAM(ContrastiveLocalizer):
@@ -41,6 +43,10 @@ class ContraCAM(ContrastiveLocalizer):
         expansion: Resolution of a map's activations, 1, 2 or 4 times the network's.
         remove_negative_signals: Whether to apply the ReLU to α in eq. 2.
         mask_color: RGB colour that replaces masked pixels; by default the mean colour of the group.
+        min_change: A picture's iterations end once its mask grows by less than this mean over the pixels; None (the
+            paper) runs all T.
+        max_share: A picture's iterations end before its mask exceeds 0.5 on more than this part of the picture; None
+            (the paper) sets no limit.
     """
 
     name: Literal["contracam"] = "contracam"
@@ -50,6 +56,8 @@ class ContraCAM(ContrastiveLocalizer):
     expansion: Literal[1, 2, 4] = 2
     remove_negative_signals: bool = True
     mask_color: tuple[Byte, Byte, Byte] | None = None
+    min_change: Fraction | None = None
+    max_share: Fraction | None = None
 
     def build(self, network: Network) -> SoftMaps:
         """Open the network, and return the function that finds soft maps."""
@@ -66,6 +74,8 @@ class ContraCAM(ContrastiveLocalizer):
                 num_iterations=self.num_iterations,
                 remove_negative_signals=self.remove_negative_signals,
                 mask_color=color,
+                min_change=self.min_change,
+                max_share=self.max_share,
                 on_iteration=lambda maps: group.on_iteration(as_array(maps[: len(group.images)])),
                 **self.arguments(group),
             )
@@ -183,6 +193,31 @@ def class_activation_map(features: Tensor, weights: Tensor, size: tuple[int, int
     return ((cam - low) / contrast.masked_fill(flat, 1.0)).clamp(0, 1).masked_fill(flat, 0.0)
 
 
+def goes_on(before: Tensor, after: Tensor, *, min_change: float | None, max_share: float | None) -> Tensor:
+    """Return for which images another iteration's mask is taken; the others keep the mask before it and end.
+
+    The paper runs T iterations on all images. The mask is the maximum of their CAMs and can only grow. A network that
+    was trained on few photos soon finds the rest of the picture instead of the rest of the object, so that masks of ten
+    iterations fill most pictures. The rule ends an image's iterations when they find nothing further, or when they
+    begin to fill the picture.
+
+    Args:
+        before: Masks (N, 1, H, W) in [0, 1] before the iteration; all zero before the first.
+        after: Masks (N, 1, H, W) after it, at least `before` everywhere.
+        min_change: Smallest mean growth over the pixels; None for any growth.
+        max_share: Largest part of the picture on which a mask exceeds 0.5; None for the whole picture.
+
+    Returns:
+        Boolean (N,). The first iteration's mask is always taken.
+    """
+    taken = torch.ones(len(before), dtype=torch.bool, device=before.device)
+    if min_change is not None:
+        taken &= (after - before).mean(dim=(1, 2, 3)) >= min_change
+    if max_share is not None:
+        taken &= (after > _COVERED).float().mean(dim=(1, 2, 3)) <= max_share
+    return taken | (before.amax(dim=(1, 2, 3)) == 0)
+
+
 def contracam(
     images: Tensor,
     features: Features,
@@ -194,6 +229,8 @@ def contracam(
     mask_color: Tensor | None = None,
     num_negatives: int | None = None,
     is_self: Tensor | None = None,
+    min_change: float | None = None,
+    max_share: float | None = None,
     compat: str | None = None,
     on_iteration: Callable[[Tensor], None] = lambda cam: None,
 ) -> Tensor:
@@ -221,6 +258,9 @@ def contracam(
         num_negatives: M: the last M images are every image's only negatives; by default all N are.
         is_self: Boolean (N, M): whether an image and a negative are the same picture. Such a picture is not a negative
             of that image. By default True where the negative is the image's own row.
+        min_change: End an image's iterations by the growth of its mask (`goes_on`), which is not in the paper.
+        max_share: End an image's iterations by the share that its mask covers (`goes_on`), which is not in the paper.
+            An image that has ended stays in the batch as a negative, with the mask that it keeps.
         compat: None, or "official" for the official code's positive, summed over the batch (`contrastive_score`).
         on_iteration: Function that receives the CAM (N, 1, H, W) of each iteration.
 
@@ -239,6 +279,7 @@ def contracam(
     color = color.view(1, 3, 1, 1)
     empty = without_content(original)
     mask = torch.zeros_like(original[:, :1])
+    running = torch.ones(len(images), dtype=torch.bool, device=images.device)
     embeddings: list[Tensor] = []
 
     def score(query: Tensor) -> Tensor:
@@ -255,7 +296,9 @@ def contracam(
             weights = weights.relu()
         cam = class_activation_map(activations.maps, weights, (images.shape[2], images.shape[3]))
         cam = cam.masked_fill(empty, 0.0)
-        mask = torch.maximum(mask, cam)
+        grown = torch.maximum(mask, cam)
+        running &= goes_on(mask, grown, min_change=min_change, max_share=max_share)
+        mask = torch.where(running.view(-1, 1, 1, 1), grown, mask)
         on_iteration(cam)
     check_finite(mask)
     return mask
