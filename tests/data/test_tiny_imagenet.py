@@ -6,48 +6,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
 
-from objectaware.config import DataConfig, PretrainConfig
+from objectaware.config import DataConfig, LocalizeConfig, PretrainConfig
 from objectaware.data.dataset import Dataset
 from objectaware.data.published import check_published
 from objectaware.errors import InputError
-from objectaware.recipes import read_recipe
-
-WNIDS = ("n02124075", "n01443537", "n04067472")
-"""As `wnids.txt` lists them: in no order."""
-
-
-def _box(number: int) -> tuple[int, int, int, int]:
-    """First and last column and row of a picture's object."""
-    return 4 + number, 8, 35 + number, 63
-
-
-def _write_picture(path: Path, number: int) -> None:
-    pixels = np.zeros((64, 64, 3), dtype=np.uint8)
-    x0, y0, x1, y1 = _box(number)
-    pixels[y0 : y1 + 1, x0 : x1 + 1] = 255
-    path.parent.mkdir(parents=True, exist_ok=True)
-    Image.fromarray(pixels).save(path, "JPEG")
+from objectaware.recipes import SHIPPED_RECIPES, read_recipe
+from objectaware.stages.knn import KnnConfig
+from objectaware.stages.linear import LinearConfig
+from tiny_imagenet_tree import WNIDS, write_picture, write_tiny_imagenet
 
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    base = tmp_path / "tiny-imagenet-200"
-    base.mkdir()
-    (base / "wnids.txt").write_text("\n".join(WNIDS) + "\n")
-    for wnid in WNIDS:
-        names = [f"{wnid}_{number}.JPEG" for number in range(2)]
-        for number, name in enumerate(names):
-            _write_picture(base / "train" / wnid / "images" / name, number)
-        lines = ["\t".join(map(str, (name, *_box(number)))) for number, name in enumerate(names)]
-        (base / "train" / wnid / f"{wnid}_boxes.txt").write_text("\n".join(lines) + "\n")
-    lines = []
-    for number, wnid in enumerate(WNIDS):
-        _write_picture(base / "val" / "images" / f"val_{number}.JPEG", number)
-        lines.append("\t".join(map(str, (f"val_{number}.JPEG", wnid, *_box(number)))))
-    (base / "val" / "val_annotations.txt").write_text("\n".join(lines) + "\n")
-    return base
+    return write_tiny_imagenet(tmp_path)
 
 
 def _split(root: Path, split: str) -> Dataset:
@@ -100,7 +72,7 @@ def test_a_malformed_list_is_refused(root: Path, line: str, message: str) -> Non
 
 
 def test_an_image_without_a_box_is_named(root: Path) -> None:
-    _write_picture(root / "train" / WNIDS[0] / "images" / "more.JPEG", 0)
+    write_picture(root / "train" / WNIDS[0] / "images" / "more.JPEG", 0)
     with pytest.raises(InputError, match=r"more\.JPEG: has no box"):
         _split(root, "train").truth()
 
@@ -112,6 +84,23 @@ def test_its_parts_are_counted(root: Path) -> None:
     assert not check.is_whole
 
 
-def test_the_recipe_trains_on_it() -> None:
-    config = PretrainConfig.model_validate(read_recipe(Path("moco_resnet18_tiny_imagenet")))
+@pytest.mark.parametrize(
+    "name", ["moco_resnet18_tiny_imagenet", *(f"tiny_imagenet/{name}" for name in ("moco", "object_crop"))]
+)
+def test_the_recipes_train_on_it(name: str) -> None:
+    config = PretrainConfig.model_validate(read_recipe(Path(name)))
     assert (config.data.layout, config.data.split, config.image_size) == ("tiny-imagenet", "train", 64)
+
+
+def test_every_recipe_at_a_laptops_scale_is_valid() -> None:
+    names = {path.stem for path in (SHIPPED_RECIPES / "tiny_imagenet").glob("*.yaml")}
+    kinds = {
+        "localize_crop": LocalizeConfig,
+        "localize_mixup": LocalizeConfig,
+        "linear": LinearConfig,
+        "knn": KnnConfig,
+    }
+    for name in names:
+        model = kinds.get(name, PretrainConfig)
+        model.model_validate(read_recipe(Path("tiny_imagenet", name)))
+    assert names == {*kinds, "moco", "object_crop", "background_mixup"}
