@@ -19,7 +19,7 @@ import ray
 from PIL import Image
 
 from objectaware.cli import run
-from objectaware.commands import common, stages
+from objectaware.commands import common, photos, stages
 from objectaware.commands.registry import all_subcommands
 from objectaware.data.storage import Storage
 from objectaware.localize.mask_store import MaskRow, write_shard
@@ -93,14 +93,14 @@ def test_the_documentation_shows_commands() -> None:
 # Those that end in a stage stop before it; of the others, `ui` never ends, and the rest is run by the next test.
 @pytest.mark.parametrize("line", LINES)
 def test_the_program_takes_it(line: list[str], place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (common, stages):
+    for module in (common, photos, stages):
         monkeypatch.setattr(module, "open_context", _no_stages)
     monkeypatch.setattr(stages, "open_records", _no_records)
     # The documentation's data sets are somewhere else.
     for data_set in ("dataset.Dataset", "sets.folder.Shards"):
         monkeypatch.setattr(f"objectaware.data.{data_set}.require_root", lambda data: None)
     is_name_alone = " ".join(line) in all_subcommands()
-    if line[0] in ("demo", "pretrain", "localize", "evaluate", "sweep") and not is_name_alone:
+    if line[0] in ("demo", "pretrain", "localize", "evaluate", "study", "sweep") and not is_name_alone:
         with pytest.raises(ReachedStages):
             run(line)
         return

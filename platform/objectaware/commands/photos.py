@@ -1,4 +1,4 @@
-"""Commands on photographs: the study of Tiny-ImageNet."""
+"""Commands on photographs: the study of Tiny-ImageNet, and the demo on the user's own photos."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from pathlib import Path
 
 from objectaware.commands.common import (
     DEFAULTS,
+    Common,
     CommonArguments,
     finish_study,
     open_context,
@@ -15,6 +16,7 @@ from objectaware.commands.common import (
     validated,
 )
 from objectaware.commands.registry import command
+from objectaware.errors import InputError
 from objectaware.recipes import override
 
 
@@ -64,3 +66,37 @@ def study_photos(
         values = run_photos(context, config, seeds)
         galleries = [f"gallery of {name}: {address}" for name, address in values["galleries"].items()]
         finish_study(common, context, values, [*photos_tables(values), *galleries])
+
+
+def demo_on_photos(common: Common, photos: str, num_epochs: int | None) -> None:
+    """Pretrain on the user's own photos, find their objects, and print where the gallery is.
+
+    Args:
+        common: Settings of every command.
+        photos: Folder of the photos.
+        num_epochs: Epochs of the training. By default the number follows from the number of photos.
+    """
+    from objectaware.stages.identity import STAND_IN
+    from objectaware.studies.own_photos import (
+        expectation,
+        expected_times,
+        machine_rates,
+        open_photos,
+        own_photos_stages,
+        run_own_photos,
+        with_decoding,
+    )
+
+    if num_epochs is not None and num_epochs < 1:
+        raise InputError("num_epochs", num_epochs, "is too few", "Give at least 1.")
+    images = open_photos(photos)
+    number = len(images)
+    training, localization = own_photos_stages(photos, number, num_epochs, checkpoint=STAND_IN)
+    with open_context(common, *possible_needs([training, localization])) as context:
+        print("measuring how fast this machine is, once for this storage …", flush=True)
+        rates = with_decoding(machine_rates(context.services.storage, training), images)
+        times = expected_times(rates, number, training, localization)
+        print("\n".join(expectation(number, training.num_epochs, times)), flush=True)
+        values = run_own_photos(context, training, localization)
+        lines = [f"{key}: {value}" for key, value in values.items() if key != "gallery"]
+        finish_study(common, context, values, [*lines, f"gallery, to be opened in a browser: {values['gallery']}"])

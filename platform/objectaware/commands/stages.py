@@ -27,6 +27,7 @@ from objectaware.commands.common import (
     with_each_checkpoint,
     write_json,
 )
+from objectaware.commands.photos import demo_on_photos
 from objectaware.commands.registry import command
 from objectaware.errors import InputError
 from objectaware.recipes import find_recipe, merged, override, read_recipe
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 
 @command(
     "demo",
-    "[--variant multi-object] [--policies P …] [--seeds 0 1 2]",
+    "[--variant multi-object] [--policies P …] [--seeds 0 1 2] [--photos DIR [--num_epochs N]]",
     "The whole pipeline on the embedded scenes, on a CPU, in minutes.",
     "DemoConfig",
     title="Fields of the --recipe:",
@@ -50,8 +51,10 @@ def demo(
     policies: tuple[str, ...] = (),
     seeds: tuple[int, ...] = (0,),
     recipe: Path | None = None,
+    photos: str | None = None,
+    num_epochs: int | None = None,
 ) -> None:
-    """Run the whole pipeline on the embedded scenes.
+    """Run the whole pipeline on the embedded scenes, or pretrain on photos and find their objects.
 
     Args:
         common: Settings of every command.
@@ -59,7 +62,14 @@ def demo(
         policies: Policies to retrain with, one training for each; by default the variant's own.
         seeds: Seeds. The demo runs once for each.
         recipe: YAML file of DemoConfig fields, such as a smaller size.
+        photos: Folder of your own photos, in place of the scenes. The options above then have no meaning.
+        num_epochs: Epochs of the training on photos. By default the number follows from the number of photos.
     """
+    if photos is not None:
+        demo_on_photos(common, photos, num_epochs)
+        return
+    if num_epochs is not None:
+        raise InputError("num_epochs", num_epochs, "has no meaning without photos", "Add --photos DIR.")
     from objectaware.config import LocalizeConfig, PretrainConfig
     from objectaware.report.tables import markdown_report, terminal_report
     from objectaware.studies.demo import DemoConfig, demo_trainings, run_demo
