@@ -126,7 +126,7 @@ def test_the_study_measures_everything(tmp_path: Path, monkeypatch: pytest.Monke
     work_in_process(monkeypatch)
     root = write_tiny_imagenet(tmp_path, num_train=8, num_val=6)
     scenes = tmp_path / "scenes"
-    build_scenes(scenes, variant="multi-object", num_train=8, num_val=8, image_size=48)
+    build_scenes(scenes, variant="multi-object", num_train=9, num_val=9, image_size=48)
     context: Context = make_context(tmp_path / "runs")
     config = PhotosConfig(data=str(root), coco=str(scenes), **TINY)
     values = run_photos(context, config, (0, 1))
