@@ -3,9 +3,9 @@
 It pretrains on photos of a few classes of Tiny-ImageNet, localizes held-out photos, transfers to photos of COCO, and
 retrains with the masks that it found. The recipes in `jobs/recipes/tiny_imagenet` hold all settings of the stages.
 
-Half of the held-out photos serve to choose settings, the other half to report. The study itself chooses only the size of
-the centre box. `part: choosing` measures the first half. A setting that was changed by it is to be written down before
-the report.
+Half of the held-out photos serve to choose settings, the other half to report. The study itself chooses only the size
+of the centre box. `part: choosing` measures the first half. A setting that was changed by it is to be written down
+before the report.
 """
 
 from __future__ import annotations
