@@ -34,7 +34,7 @@ from tiny_imagenet_tree import WNIDS, write_tiny_imagenet
 TINY: dict[str, Any] = {
     "num_classes": 2,
     "num_epochs": 1,
-    "num_iterations": (1, 2),
+    "num_iterations": (2,),
     "coco_size": 32,
     "pretrain": {"image_size": 32, "batch_size": 8, "method": {"queue_size": 16}, "execution": {"use_gpu": False}},
     "localize": {"image_size": 32, "group_size": 8, "execution": {"use_gpu": False}},
