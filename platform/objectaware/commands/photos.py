@@ -94,7 +94,7 @@ def demo_on_photos(common: Common, photos: str, num_epochs: int | None) -> None:
     training, localization = own_photos_stages(photos, number, num_epochs, checkpoint=STAND_IN)
     with open_context(common, *possible_needs([training, localization])) as context:
         print("measuring how fast this machine is, once for this storage …", flush=True)
-        rates = with_decoding(machine_rates(context.services.storage, training), images)
+        rates = with_decoding(machine_rates(context.services.storage, images, training), images)
         times = expected_times(rates, number, training, localization)
         print("\n".join(expectation(number, training.num_epochs, times)), flush=True)
         values = run_own_photos(context, training, localization)

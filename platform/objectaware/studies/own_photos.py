@@ -10,16 +10,19 @@ import math
 import statistics
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
+from PIL import Image
 
 from objectaware.config import DataConfig, LocalizeConfig, PretrainConfig
 from objectaware.config.variants import default_names
 from objectaware.data.dataset import Dataset, OpenedImages
-from objectaware.data.images import UnreadableImage
+from objectaware.data.images import UnreadableImage, none_readable, resize_image
 from objectaware.data.storage import Storage
 from objectaware.errors import InputError
 from objectaware.planning.measure import MeasureConfig, measure_rates
@@ -44,6 +47,8 @@ _RECIPES = SHIPPED_RECIPES / "tiny_imagenet"
 _VIEW_SIZE = 96
 _LOCALIZATION_SIZE = 2 * _VIEW_SIZE
 _BATCH_SIZE = 64
+_MEASURED_BATCH_SIZE = 16
+"""Images per measured step. Measuring with the training's own number would take longer than the estimate is worth."""
 _NUM_QUEUED_BATCHES = 32
 _NUM_SAMPLES = 240_000
 """Photos times epochs. The first trial on 10,000 photos had 24 epochs."""
@@ -54,8 +59,7 @@ _NUM_READ = 16
 """Photos whose reading is timed."""
 _FEW_PHOTOS = 500
 _START_SECONDS: dict[StageName, float] = {"pretrain": 12.0, "localize": 8.0, "linear": 8.0}
-"""Seconds in which Ray starts and ends the processes of a stage. Measuring them would take longer than the estimate is
-worth."""
+"""Seconds in which Ray starts and ends the processes of a stage. Measuring them would take a minute or more."""
 
 
 def open_photos(root: str) -> OpenedImages:
@@ -107,11 +111,13 @@ def own_photos_stages(
     )
 
 
-def machine_rates(storage: Storage, training: PretrainConfig) -> Rates:
+def machine_rates(storage: Storage, images: OpenedImages, training: PretrainConfig) -> Rates:
     """Return this machine's rates for both stages: measured in the first run, and read from the storage afterwards.
 
     Args:
         storage: Storage of the runs. Only a local one keeps the rates.
+        images: The photos. Small copies of some of them are measured, so that neither large files nor broken ones
+            matter.
         training: Configuration of the training.
     """
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -120,31 +126,45 @@ def machine_rates(storage: Storage, training: PretrainConfig) -> Rates:
     if known is not None and known.is_file():
         return read_rates(known)
     fields = {"device": device, "backbones": (training.backbone,), "expansions": (2,)}
-    sizes = {"image_size": training.image_size, "batch_size": _BATCH_SIZE}
-    with tempfile.TemporaryDirectory(prefix="oa-rates-") as folder:
-        rates = measure_rates(MeasureConfig.model_validate({**fields, **sizes}), Path(folder), _START_SECONDS)
+    sizes = {"image_size": training.image_size, "batch_size": _MEASURED_BATCH_SIZE}
+    with tempfile.TemporaryDirectory(prefix="oa-rates-") as name:
+        copies = Path(name, "copies")
+        copies.mkdir()
+        side = 2 * training.image_size
+        for number, pixels in enumerate(_some(images)):
+            Image.fromarray(resize_image(pixels, (side, side))).save(copies / f"{number}.jpg")
+        config = MeasureConfig.model_validate({**fields, **sizes, "images": str(copies)})
+        rates = measure_rates(config, Path(name, "rates"), _START_SECONDS)
     if known is not None:
         write_rates(known, rates)
     return rates
 
 
 def with_decoding(rates: Rates, images: OpenedImages) -> Rates:
-    """Return the rates with the time that reading takes for some of the given images, evenly spaced."""
-    seconds, num_bytes = [], []
-    for index in range(0, len(images), math.ceil(len(images) / _NUM_READ)):
-        begun = time.perf_counter()
-        try:
-            pixels = images.read(index)
-        except UnreadableImage:
-            continue  # the stages report every image that they cannot read
-        seconds.append(time.perf_counter() - begun)
-        num_bytes.append(pixels.nbytes)
-    if not seconds:
-        return rates
-    decoding = statistics.fmean(seconds)
+    """Return the rates with the time that reading takes for some of the given images."""
+    begun = time.perf_counter()
+    num_bytes = [pixels.nbytes for pixels in _some(images)]
+    decoding = (time.perf_counter() - begun) / len(num_bytes)
     reading = max(rates.reading - rates.decoding, 0.0) + decoding
     picture_bytes = statistics.fmean(num_bytes)
     return rates.model_copy(update={"decoding": decoding, "reading": reading, "picture_bytes": picture_bytes})
+
+
+def _some(images: OpenedImages) -> Iterator[NDArray[np.uint8]]:
+    """Yield the pixels of some evenly spaced images.
+
+    Raises:
+        InputError: None of these can be read.
+    """
+    places = range(0, len(images), math.ceil(len(images) / _NUM_READ))
+    unreadable: list[tuple[str, str]] = []
+    for index in places:
+        try:
+            yield images.read(index)
+        except UnreadableImage as error:  # the stages report every image that they cannot read
+            unreadable.append((images.image_ids[index], error.reason))
+    if len(unreadable) == len(places):
+        raise none_readable(len(places), unreadable)
 
 
 def expected_times(
