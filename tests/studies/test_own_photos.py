@@ -110,7 +110,7 @@ def test_a_folder_of_photos_becomes_a_gallery(tmp_path: Path) -> None:
     values = json.loads((tmp_path / "out.json").read_text())
     assert values["num_ok"] == 24
     assert Path(values["gallery"]).read_text().count("<figure ") == 24
-    announced, began = done.stdout.index("24 photos: about "), done.stdout.index("epochs of pretraining")
+    announced, began = done.stdout.index("24 photos: about "), done.stdout.index(" for 1 epoch of pretraining")
     assert announced < began < done.stdout.index("pretrain moco none seed 0 …")
     assert f"gallery, to be opened in a browser: {values['gallery']}" in done.stdout
     # The next run reads the rates from the storage.

@@ -197,8 +197,9 @@ def expected_times(
 def expectation(num_photos: int, num_epochs: int, times: Sequence[StageTime]) -> list[str]:
     """Return the lines that say, before anything starts, how long it takes and what to expect of few photos."""
     training, localization = (format_hours(time.seconds) for time in times)
+    epochs = "1 epoch" if num_epochs == 1 else f"{num_epochs} epochs"
     lines = [
-        f"{num_photos:,} photos: about {training} for {num_epochs} epochs of pretraining, then about {localization} to "
+        f"{num_photos:,} photos: about {training} for {epochs} of pretraining, then about {localization} to "
         "find the objects (--num_epochs N sets the epochs)"
     ]
     if num_photos < _FEW_PHOTOS:
