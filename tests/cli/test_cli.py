@@ -100,6 +100,8 @@ def test_what_explains_itself_is_told_without_a_traceback(
         (["evaluate", "shift", str(RECIPES / "shift_in9.yaml"), "--sets", "ImageNet-X"], "data set = ImageNet-X"),
         (["evaluate", "few-shot", str(RECIPES / "few_shot_coco.yaml"), "--seeds", "[]"], "seeds"),
         (["evaluate", "losses", "--runs", "runs/pretrain/1"], "runs = runs/pretrain/1"),
+        (["demo", "--photos", "photos", "--seeds", "1", "2"], "seeds = (1, 2): has no meaning for photos"),
+        (["demo", "--num_epochs", "3"], "num_epochs = 3: has no meaning without photos"),
         (["data", "build", "scenes", "--out", "x", "--correlation", "2"], "correlation"),
         (["export", "backbone", "missing.pth", "--out", "x"], "checkpoint = missing.pth"),
     ],

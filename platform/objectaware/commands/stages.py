@@ -62,10 +62,19 @@ def demo(
         policies: Policies to retrain with, one training for each; by default the variant's own.
         seeds: Seeds. The demo runs once for each.
         recipe: YAML file of DemoConfig fields, such as a smaller size.
-        photos: Folder of your own photos, in place of the scenes. The options above then have no meaning.
+        photos: Folder of your own photos, in place of the scenes. The four options above are refused with it.
         num_epochs: Epochs of the training on photos. By default the number follows from the number of photos.
     """
     if photos is not None:
+        of_scenes = {
+            "variant": (variant, "single-object"),
+            "policies": (policies, ()),
+            "seeds": (seeds, (0,)),
+            "recipe": (recipe, None),
+        }
+        for field, (value, default) in of_scenes.items():
+            if value != default:
+                raise InputError(field, value, "has no meaning for photos", "Leave it out, or leave out --photos.")
         demo_on_photos(common, photos, num_epochs)
         return
     if num_epochs is not None:
