@@ -1,45 +1,74 @@
-"""The Slurm script with stand-ins for Slurm's programs and for Ray."""
+"""The Slurm scripts with stand-ins for Slurm's programs and for Ray."""
 
 from __future__ import annotations
 
 import os
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
-SCRIPT = Path(__file__).parents[2] / "cluster" / "slurm.sh"
+CLUSTER = Path(__file__).parents[2] / "cluster"
+SCRIPT = CLUSTER / "slurm.sh"
+NODES = ("localhost", "127.0.0.2")
 SRUN = """\
-node=here
 while [[ $1 == --* ]]; do
   [[ $1 == --nodelist=* ]] && node=${1#*=}
+  [[ $1 == --cpus-per-task=* ]] && cores=${1#*=}
   shift
 done
-echo "$node: $*" >>"$LOG"
+echo "$node, $cores cores: $*" >>"$LOG"
 exec "$@"
+"""
+SCONTROL = """\
+echo "scontrol $*" >>"$LOG"
+case "$1 $2" in
+  "show hostnames") printf 'localhost\\n127.0.0.2\\n' ;;
+  "show job") echo "   JobState=$STATE Reason=None" ;;
+esac
+"""
+SCANCEL = """\
+echo "scancel $*" >>"$LOG"
+kill -USR1 "$(cat "$LOG.batch")"
 """
 RAY = """\
 [ "$1" = health-check ] && exit 0
 [ "$RAY_AUTH_MODE-${#RAY_AUTH_TOKEN}" = token-64 ] || exit 1
+echo "$RAY_AUTH_TOKEN" >"$LOG.token"
+echo "$$" >>"$LOG.rays"
 exec sleep 600
 """
-PYTHON = """\
-if [ "$1" = -c ]; then printf '%064d' 0; exit; fi
-trap 'echo saved; kill $!; exit 3' TERM
-# The second node is started beside the job.
-until grep -q '^n2: ' "$LOG"; do sleep 0.02; done
-echo "job: $* at $RAY_ADDRESS"
-[ "$3" != --wait ] || { sleep 600 & wait $!; }
-exit 5
+# Counts as many nodes as have started Ray, once it has been asked twice.
+RAY_MODULE = """\
+import os
+from pathlib import Path
+asked = []
+def init(log_to_driver):
+    print("waiting for nodes")
+def nodes():
+    asked.append(None)
+    rays = Path(os.environ["LOG"] + ".rays")
+    return [{"Alive": True}] * (len(rays.read_text().split()) if len(asked) > 1 and rays.exists() else 1)
 """
-PROGRAMS = {
-    "srun": SRUN,
-    "ray": RAY,
-    "python": PYTHON,
-    "scontrol": "printf 'n1\\nn2\\n'",
-    "hostname": "echo 10.0.0.1 10.0.0.2",
+PYTHON = """\
+if [ "$1" = -c ]; then exec REAL "$@"; fi
+save() {
+  num=0
+  for ray in $(cat "$LOG.rays"); do kill -0 "$ray" && num=$((num + 1)); done
+  echo "saved beside $num Rays"
+  kill $!
+  exit 3
 }
+trap save TERM
+echo "$PPID" >"$LOG.batch"
+echo "job: $* at $RAY_ADDRESS beside $(wc -l <"$LOG.rays") Rays"
+[ "$3" != --wait ] || { sleep 600 & wait $!; }
+exit "${STATUS:-5}"
+"""
+PROGRAMS = {"srun": SRUN, "ray": RAY, "python": PYTHON, "scontrol": SCONTROL, "scancel": SCANCEL}
 
 
 @pytest.fixture
@@ -47,13 +76,18 @@ def environment(tmp_path: Path) -> dict[str, str]:
     folder = tmp_path / ".venv" / "bin"
     folder.mkdir(parents=True)
     for name, text in PROGRAMS.items():
-        (folder / name).write_text(f"#!/usr/bin/env bash\n{text}\n")
+        (folder / name).write_text(f"#!/usr/bin/env bash\n{text.replace('REAL', sys.executable)}\n")
         (folder / name).chmod(0o755)
+    (tmp_path / "modules").mkdir()
+    (tmp_path / "modules" / "ray.py").write_text(RAY_MODULE)
+    (tmp_path / "cluster").symlink_to(CLUSTER)
     return {
         **os.environ,
         "LOG": str(tmp_path / "log"),
+        "PYTHONPATH": str(tmp_path / "modules"),
+        "STATE": "RUNNING",
         "SLURM_SUBMIT_DIR": str(tmp_path),
-        "SLURM_JOB_ID": "30007",
+        "SLURM_JOB_ID": f"{os.getpid()}0007",
         "SLURM_JOB_NODELIST": "n[1-2]",
         "SLURM_CPUS_PER_TASK": "4",
         "OBJECTAWARE_STORAGE": "/shared/runs",
@@ -65,21 +99,58 @@ def test_ray_is_on_every_node_and_the_jobs_status_is_passed_on(environment: dict
     command = ["bash", str(SCRIPT), "pretrain", "recipe.yaml"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
     assert done.returncode == 5, done.stderr
-    assert done.stdout == "job: jobs/pretrain.py recipe.yaml at 10.0.0.1:20007\n"
+    job = int(environment["SLURM_JOB_ID"])
+    port = 20000 + job % 2500 * 4
+    # The job starts when all nodes are there, and has an address that other nodes reach.
+    expected = f"waiting for nodes\njob: jobs/pretrain.py recipe.yaml at 127.0.0.1:{port} beside 2 Rays\n"
+    assert done.stdout == expected
     log = (tmp_path / "log").read_text()
-    assert "n1: ray start --head --block --node-ip-address=10.0.0.1 --port=20007 --dashboard-host=127.0.0.1" in log
-    assert "n2: ray start --block --address=10.0.0.1:20007" in log
-    assert "0" * 64 not in log, "the token stands in a command line"
+    begin = "4 cores: bash cluster/slurm-node.sh start --block --num-cpus=4"
+    for node in NODES:
+        assert f"{node}, {begin} --dashboard-agent-listen-port={port + 1}" in log
+    assert f"--head --node-ip-address=127.0.0.1 --port={port} --dashboard-host=127.0.0.1" in log
+    assert f"--dashboard-port={port + 2} --ray-client-server-port={port + 3}" in log
+    assert f"--address=127.0.0.1:{port}\n" in log
+    assert "requeue" not in log, "a job that failed would fail again"
+    assert (tmp_path / "log.token").read_text().strip() not in log, "the token stands in a command line"
+    assert not Path(f"/tmp/ray-{job}").exists()
+    assert not any(psutil.pid_exists(int(ray)) for ray in (tmp_path / "log.rays").read_text().split())
 
 
-def test_a_job_that_is_preempted_saves(environment: dict[str, str]) -> None:
+@pytest.mark.parametrize("how", ["time limit", "preempted", "ended", "cancelled", "done in time"])
+def test_a_job_saves_beside_a_running_ray_and_goes_on_later(
+    how: str, environment: dict[str, str], tmp_path: Path
+) -> None:
+    if how == "cancelled":
+        environment["STATE"] = "CANCELLED"
     command = ["bash", str(SCRIPT), "pretrain", "recipe.yaml", "--wait"]
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as job:
         assert job.stdout is not None
+        assert job.stdout.readline() == "waiting for nodes\n"
         assert job.stdout.readline().startswith("job: ")
-        job.send_signal(signal.SIGTERM)
-        assert job.stdout.read() == "saved\n"
-    assert job.returncode == 3
+        rays = [psutil.Process(int(ray)) for ray in (tmp_path / "log.rays").read_text().split()]
+        assert len(rays) == 2
+        match how:
+            case "preempted" | "cancelled":  # Slurm's SIGTERM to the steps, here to all of their processes
+                for ray in rays:
+                    wrapper = ray.parent()
+                    assert wrapper is not None
+                    ray.send_signal(signal.SIGTERM)
+                    wrapper.send_signal(signal.SIGTERM)
+            case "ended":
+                job.send_signal(signal.SIGTERM)
+            case "time limit":
+                job.send_signal(signal.SIGUSR1)
+            case "done in time":
+                (driver,) = [child for child in psutil.Process(job.pid).children() if "--wait" in child.cmdline()]
+                driver.children()[0].kill()
+        assert job.stdout.read() == ("" if how == "done in time" else "saved beside 2 Rays\n")
+    assert job.returncode == (5 if how == "done in time" else 3)
+    log = (tmp_path / "log").read_text()
+    assert (f"scontrol requeue {environment['SLURM_JOB_ID']}\n" in log) == (how in ("time limit", "preempted"))
+    assert ("scancel --batch --signal=USR1" in log) == (how in ("preempted", "cancelled"))
+    psutil.wait_procs(rays, timeout=10)
+    assert not any(ray.is_running() for ray in rays)
 
 
 @pytest.mark.parametrize("missing", ["OBJECTAWARE_STORAGE", "MLFLOW_TRACKING_URI"])
