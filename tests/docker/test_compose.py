@@ -102,7 +102,7 @@ def test_ray_asks_for_a_token_and_shares_its_storage(name: str, services: Servic
 
 @pytest.mark.parametrize("name", ["ray-head", "ray-worker"])
 def test_a_job_is_neither_mlflows_nor_the_stores_administrator(name: str, services: Services) -> None:
-    """Whoever submits a job can read these."""
+    """Anyone who submits a job can read these."""
     environment = services[name]["environment"]
     assert environment["MLFLOW_TRACKING_USERNAME"] == "jobs"
     text = " ".join(environment.values())
