@@ -51,6 +51,12 @@ def test_silence_of_ten_seconds_is_broken(monkeypatch: pytest.MonkeyPatch) -> No
         assert len(stream.getvalue().splitlines()) == num_lines
     progress.update("half")  # too soon after the last line
     assert "half" not in stream.getvalue()
+    clock[0] += 10
+    progress.remind()
+    assert stream.getvalue().splitlines()[-1] == "  half"
+    clock[0] += 10
+    progress.remind()
+    assert stream.getvalue().splitlines()[-1] == "  … still at work"
 
 
 def test_workers_that_are_stuck_or_stop_are_told_of_and_others_are_not() -> None:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 _SECONDS_BETWEEN_LINES = 10.0
 _SECONDS_BETWEEN_LOOKS = 1.0
+_AT_WORK = "… still at work"
 
 
 class Progress:
@@ -29,6 +30,7 @@ class Progress:
         self._started = 0.0
         self._shown = 0.0
         self._open_width = 0
+        self._latest = _AT_WORK  # the newest progress that no line has shown
         self._lock = threading.RLock()
 
     def __reduce__(self) -> tuple[type[Progress], tuple[()]]:
@@ -40,7 +42,7 @@ class Progress:
         with self._lock:
             self._clear()
             print(text, file=self._stream, flush=True)
-            self._shown = time.monotonic()
+            self._shown, self._latest = time.monotonic(), _AT_WORK
 
     def start(self, title: str) -> None:
         """Report that a stage starts."""
@@ -56,14 +58,18 @@ class Progress:
                 self._stream.flush()
                 self._open_width = len(text)
                 self._shown = time.monotonic()
-            elif self._is_silent():
-                self.line(f"  {text}")
+                return
+            self._latest = text
+            self.remind()
 
     def remind(self) -> None:
-        """Report that work goes on, if nothing has been shown for 10 seconds."""
+        """Show the newest progress, or else that work goes on, if nothing has been shown for 10 seconds.
+
+        A terminal that shows progress is left as it is.
+        """
         with self._lock:
-            if self._is_silent():
-                self.line("  … still at work")
+            if self._is_silent() and not self._open_width:
+                self.line(f"  {self._latest}")
 
     def _is_silent(self) -> bool:
         return time.monotonic() - self._shown >= _SECONDS_BETWEEN_LINES
