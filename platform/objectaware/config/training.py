@@ -124,6 +124,7 @@ class PretrainConfig(WithOptions):
         min_crop_scale: Smallest fraction of the image that a crop covers.
         color_jitter: Strength of the changes of brightness, contrast, saturation and hue.
         grayscale_probability: Fraction of the views that are made gray.
+        blur_probability: Fraction of the views that are blurred, by up to 2 pixels, which is much in a small view.
         num_epochs: Number of epochs.
         batch_size: Images per update of the weights, over all workers.
         num_accumulation_steps: Number of parts of a batch that go through the network one after another. It changes
@@ -149,6 +150,7 @@ class PretrainConfig(WithOptions):
     min_crop_scale: Annotated[float, Field(gt=0, le=1)] = 0.08
     color_jitter: tuple[Fraction, Fraction, Fraction, Annotated[float, Field(ge=0, le=0.5)]] = (0.4, 0.4, 0.4, 0.1)
     grayscale_probability: Fraction = 0.2
+    blur_probability: Fraction = 0.5
     num_epochs: Positive = 800
     batch_size: Annotated[int, Field(ge=2)] = 256
     num_accumulation_steps: Positive = 1

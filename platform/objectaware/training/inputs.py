@@ -183,7 +183,11 @@ def build_loader(config: PretrainConfig, images: TrainingImages, cache_folder: P
         images,
         policy,
         views=config.method.views(config),
-        colors=ColorDistribution(config.color_jitter, grayscale_probability=config.grayscale_probability),
+        colors=ColorDistribution(
+            config.color_jitter,
+            grayscale_probability=config.grayscale_probability,
+            blur_probability=config.blur_probability,
+        ),
         seed=config.seed,
         num_threads=config.execution.num_loader_threads,
         is_unreadable=images.is_unreadable,
