@@ -17,6 +17,7 @@ WHEN = "decides when something is written or looked at, not what it is"
 SPEED = "memory, threads and processes that read, decode or wait"
 REASONS = {
     "PretrainExecution": {
+        "max_wait_minutes": SPEED,
         "num_workers": SHARED,
         "min_workers": SHARED,
         "use_gpu": ROUNDING,
@@ -32,6 +33,7 @@ REASONS = {
         "evaluation_interval": WHEN + "; the last epoch is always evaluated",
     },
     "DetectionExecution": {
+        "max_wait_minutes": SPEED,
         "num_workers": SHARED,
         "use_gpu": ROUNDING,
         "num_loader_threads": SPEED,
@@ -40,6 +42,7 @@ REASONS = {
         "no_progress_minutes": SPEED,
     },
     "LocalizeExecution": {
+        "max_wait_minutes": SPEED,
         "num_cam_actors": SHARED,
         "num_crf_actors": SHARED,
         "use_gpu": ROUNDING,
@@ -47,6 +50,7 @@ REASONS = {
         "record_iterations": WHEN,
     },
     "EvaluateExecution": {
+        "max_wait_minutes": SPEED,
         "num_workers": SHARED,
         "num_loader_threads": SPEED,
         "num_compute_threads": ROUNDING,

@@ -58,7 +58,18 @@ class Model(BaseModel):
 
 
 class Execution(Model):
-    """Base of the settings of how a stage runs. They change speed and place, but never a result."""
+    """Base of the settings of how a stage or a sweep runs. They change speed and place, but never a result."""
+
+
+class StageExecution(Execution):
+    """Base of the settings of how a stage runs.
+
+    Attributes:
+        max_wait_minutes: Longest wait for room on a cluster that is busy or still starts its nodes. By default the
+            stage waits without end.
+    """
+
+    max_wait_minutes: Minutes | None = None
 
 
 def points_to(field: FieldInfo) -> str | None:

@@ -13,41 +13,16 @@ from ray.util.placement_group import placement_group, remove_placement_group
 
 from objectaware.data.storage import Storage
 from objectaware.distributed.cluster import (
-    Need,
     node_addresses,
     placement_groups,
     ray_cluster,
-    require_resources,
     run_on_nodes,
-    total_cpus,
     wait_and_remove_new_groups,
 )
 from objectaware.errors import InputError
 from objectaware.stages import machine
 from objectaware.tracking import TrackingStore
 from processes import processes_using, wait_for_end
-
-
-def test_the_needs_add_up() -> None:
-    assert total_cpus([Need("readers", 2, 0.5), Need("actors", 3, 2), Need("gpus", 4, 0, 1)]) == 7
-
-
-def test_what_fits_is_let_through(ray_session: None) -> None:
-    require_resources("localize", [Need("readers", 2, 1), Need("actors", 2, 2)])
-
-
-def test_too_many_cpus_are_refused_with_the_sum(ray_session: None) -> None:
-    available = ray.cluster_resources()["CPU"]
-    needs = [Need("readers", 1, 1), Need("num_cam_actors", 1000, 2.5), Need("idle", 5, 0)]
-    with pytest.raises(InputError) as refusal:
-        require_resources("localize", needs)
-    expected = f"needs 1 readers × 1 + 1000 num_cam_actors × 2.5 = 2501 CPUs, the cluster has {available:g}"
-    assert expected in str(refusal.value)
-
-
-def test_missing_gpus_are_refused(ray_session: None) -> None:
-    with pytest.raises(InputError, match=r"1000 num_workers × 1 = 1000 GPUs"):
-        require_resources("pretrain", [Need("num_workers", 1000, 0, 1)])
 
 
 def test_an_initialised_ray_is_used_and_left_alone(ray_session: None) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,8 +16,8 @@ from objectaware.config import DataConfig, PretrainConfig, PretrainExecution
 from objectaware.data.folder import ImageFolder
 from objectaware.data.pack import pack_images
 from objectaware.data.storage import Storage
-from objectaware.distributed.cluster import require_resources
 from objectaware.distributed.decoding import DecodedViews, Decoder, stream_places
+from objectaware.distributed.room import require_possible
 from objectaware.distributed.train import training_needs
 from objectaware.distributed.train_session import RaySession
 from objectaware.errors import InputError
@@ -78,7 +80,7 @@ def test_who_decodes_decides_which_processes_run(ray_session: None) -> None:
     with pytest.raises(
         InputError, match=r"2 num_workers × 1 \+ 6 decoders \(num_workers × num_decoders\) × 600 = 3602"
     ):
-        require_resources("pretrain", training_needs(on_cpus))
+        require_possible("pretrain", training_needs(on_cpus))
     with pytest.raises(ValueError, match="num_decoders = 2 has no meaning"):
         PretrainExecution(num_decoders=2)
 
@@ -87,6 +89,7 @@ class StoppedSession(LocalSession):
     """Takes its views as a worker of Ray does, and is asked to end at a step, counted from 1."""
 
     view_source = RaySession.view_source
+    _watch = SimpleNamespace(paused=nullcontext)
 
     def __init__(self, folder: Path, stop_at: int = -1) -> None:
         super().__init__(folder)

@@ -4,18 +4,21 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
+from ray.data.exceptions import ExecutionTimeoutError
 
 from actors import actors
 from objectaware.config import DataConfig, LocalizeConfig, LocalizeExecution
 from objectaware.data.folder import ImageFolder, Manifest
 from objectaware.data.storage import Storage
+from objectaware.distributed import localize as localize_module
 from objectaware.distributed.localize import LocalizeSummary, localize, localize_needs
+from objectaware.distributed.task import NoProgressError
 from objectaware.errors import InputError
 from objectaware.localize.contracam import ContraCAM
 from objectaware.localize.mask_store import MaskRow, read_rows, write_shard
@@ -187,8 +190,58 @@ def test_a_damaged_shard_is_told(ray_session: None, images: Path, tiny_checkpoin
 def test_a_cluster_that_is_too_small_is_refused(
     ray_session: None, images: Path, tiny_checkpoint: Path, tmp_path: Path
 ) -> None:
-    with pytest.raises(InputError, match=r"1 readers × 1 .* 100000 num_crf_actors × 1"):
-        _localize(images, tiny_checkpoint, tmp_path, num_crf_actors=100_000)
+    with pytest.raises(InputError, match=r"1 readers × 1 \+ 1 num_cam_actors × 100000 \+ 1 num_crf_actors × 1"):
+        _localize(images, tiny_checkpoint, tmp_path, num_compute_threads=100_000)
+
+
+class _Pipelines:
+    """Pipelines in place of Ray Data's: each gives some groups, and then makes no progress."""
+
+    def __init__(self, *num_done: int) -> None:
+        self._num_done = list(num_done)
+        self.asked: list[list[int]] = []
+
+    def __call__(self, config: Any, plan: Any, pending: list[int], store: Storage, *, all_fit: bool) -> _Pipelines:
+        self.asked.append(pending)
+        return self
+
+    def iter_rows(self) -> Iterator[dict[str, Any]]:
+        pending = self.asked[-1]
+        for group in pending[: self._num_done.pop(0)]:
+            nothing = {"failed_ids": [], "reasons": [], "waiting_seconds": 0.0, "working_seconds": 0.0}
+            yield {"group": group, "num_images": 5 if group == 5 else 8, **nothing}
+        if self._num_done:
+            raise ExecutionTimeoutError("no progress")
+
+
+def _localize_by(
+    pipelines: _Pipelines, waits: list[bool], images: Path, checkpoint: Path, store: Path, patch: pytest.MonkeyPatch
+) -> LocalizeSummary:
+    patch.setattr(localize_module, "_pipeline", pipelines)
+    patch.setattr(localize_module, "wait_for_room", lambda *_, **__: waits.pop(0))
+    return _localize(images, checkpoint, store)
+
+
+def test_no_progress_counts_from_the_first_group_and_not_while_there_is_no_room(
+    ray_session: None, images: Path, tiny_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Twice no group begins; after two groups the room is gone, and waited for.
+    pipelines, waits = _Pipelines(0, 0, 2, 4), [True, False, False, True]
+    summary = _localize_by(pipelines, waits, images, tiny_checkpoint, tmp_path, monkeypatch)
+    assert summary.num_ok == 45
+    assert pipelines.asked == [[0, 1, 2, 3, 4, 5]] * 3 + [[2, 3, 4, 5]]
+
+
+def test_no_progress_with_room_ends_a_localization(
+    ray_session: None, images: Path, tiny_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(NoProgressError, match="no group was done within 1800 s, although there is room"):
+        _localize_by(_Pipelines(2, 4), [False, False], images, tiny_checkpoint, tmp_path, monkeypatch)
+
+
+def test_the_least_is_one_process_of_each_kind() -> None:
+    execution = LocalizeExecution(num_cam_actors=4, num_crf_actors=8, num_compute_threads=2)
+    assert [(need.count, need.num_cpus) for need in localize_needs(execution, least=True)] == [(1, 1), (1, 2), (1, 1)]
 
 
 def test_the_defaults_fit_the_local_ray() -> None:

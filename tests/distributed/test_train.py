@@ -72,6 +72,20 @@ with NoProgressWatch(0.5, lambda place: print(time.monotonic() - began, flush=Tr
     torch.futures.Future().wait() if sys.argv[1] == "for others" else threading.Event().wait()
 """
 
+WAITS_FOR_ROOM = """
+import threading
+from objectaware.training.session import NoProgressWatch
+
+def wait_for_a_disk_that_is_away():
+    threading.Event().wait()
+
+with NoProgressWatch(0.3, lambda place: print(place, flush=True)) as watch:
+    with watch.paused():
+        threading.Event().wait(1.5)
+    print("there is room", flush=True)
+    wait_for_a_disk_that_is_away()
+"""
+
 ENDS_IN_TIME = """
 from objectaware.training.session import NoProgressWatch
 with NoProgressWatch(0.2, print):
@@ -407,6 +421,14 @@ def test_a_process_that_has_ended_its_work_is_left_alone() -> None:
 def test_a_process_that_waits_for_others_leaves_it_to_them_to_tell_first() -> None:
     itself, for_others = (float(_run(WAITS, what).stdout) for what in ("for itself", "for others"))
     assert 0.5 <= itself < 3.5 <= for_others
+
+
+def test_a_process_that_waits_for_room_is_left_alone_until_it_has_it() -> None:
+    done = _run(WAITS_FOR_ROOM)
+    assert done.returncode == EXIT_STATUS, done.stderr
+    there_is_room, place = done.stdout.split("\n", 1)
+    assert there_is_room == "there is room"
+    assert "wait_for_a_disk_that_is_away" in place
 
 
 @pytest.mark.slow

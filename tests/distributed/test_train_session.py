@@ -15,18 +15,31 @@ import ray
 import torch
 from ray import train
 from ray.train import Checkpoint
+from ray.train.torch import TorchTrainer
 from ray.train.v2._internal.constants import ENABLE_PREEMPTION_WATCHER_ENV_VAR
+from ray.train.v2._internal.exceptions import WorkerGroupStartupFailedError, WorkerGroupStartupTimeoutError
+from ray.train.v2._internal.execution.callback import ControllerCallback
+from ray.train.v2._internal.execution.controller.state import (
+    ReschedulingState,
+    RestartingState,
+    RunningState,
+    SchedulingState,
+    TrainControllerState,
+)
+from ray.train.v2._internal.execution.scaling_policy import NoopDecision
 from ray.train.v2.api.preemption import PreemptionInfo
 
 from objectaware.data.storage import Storage
 from objectaware.distributed import train as distributed_train
 from objectaware.distributed import train_session
+from objectaware.distributed.room import Need, NoRoomError
 from objectaware.distributed.train import saved_epochs
 from objectaware.distributed.train_session import (
     EpochRecorder,
     FinalError,
     RaySession,
     RecordPump,
+    StartWatch,
     epoch_records,
 )
 from objectaware.errors import ExplainedError, InputError
@@ -69,6 +82,80 @@ def test_retries_end_where_nothing_is_saved_between_them(ray_session: None) -> N
         with pytest.raises(FinalError) as stop:
             recorder.after_exception(None, {0: lost, 1: cause})
     assert stop.value.error is cause
+
+
+class _Sink:
+    """Keeps the kinds of the records, in this process."""
+
+    def __init__(self) -> None:
+        self.kinds: list[str] = []
+        self.push = SimpleNamespace(remote=lambda record: self.kinds.append(record["kind"]))
+
+
+def _states(*failures: Exception) -> list[TrainControllerState]:
+    """The states of a training whose workers fail to start for these reasons, one after the other."""
+    states: list[TrainControllerState] = [SchedulingState(NoopDecision())]
+    for failure in failures:
+        states += [ReschedulingState(train.ControllerError(failure)), SchedulingState(NoopDecision())]
+    return states
+
+
+def _watch(watch: StartWatch, *states: TrainControllerState) -> None:
+    for state in states:
+        watch.after_controller_state_update(state, state)
+
+
+def test_no_number_of_waits_for_room_ends_a_training_and_both_ends_of_a_wait_are_told() -> None:
+    sink = _Sink()
+    watch = StartWatch(sink, max_failures=3, max_wait_minutes=None)
+    _watch(watch, *_states(*[WorkerGroupStartupTimeoutError(1)] * 9), RunningState(), RunningState())
+    _watch(watch, RestartingState(train.WorkerGroupError("lost", {})), *_states(), RunningState())
+    assert sink.kinds == ["starting", "running", "starting", "running"]
+
+
+def test_workers_that_die_while_they_start_end_a_training_after_some_starts_in_a_row() -> None:
+    watch = StartWatch(_Sink(), max_failures=2, max_wait_minutes=None)
+    died = WorkerGroupStartupFailedError("no such package")
+    for _ in range(3):
+        _watch(watch, *_states(died, WorkerGroupStartupTimeoutError(1), died), RunningState())
+    with pytest.raises(FinalError) as stop:
+        _watch(watch, *_states(died, died, died))
+    assert stop.value.error is died
+
+
+def test_a_wait_for_room_ends_where_the_user_wants_it() -> None:
+    late = WorkerGroupStartupTimeoutError(1)
+    _watch(StartWatch(_Sink(), max_failures=3, max_wait_minutes=10), *_states(late, late))
+    with pytest.raises(FinalError) as stop:
+        _watch(StartWatch(_Sink(), max_failures=3, max_wait_minutes=1e-12), *_states(late))
+    assert isinstance(stop.value.error, NoRoomError)
+    assert "execution.max_wait_minutes" in str(stop.value.error)
+
+
+def test_workers_that_do_not_start_are_told_again_and_again_until_they_run(
+    ray_session: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(train_session, "_SECONDS_BETWEEN_LINES", 0.0)
+    texts: list[str] = []
+    waited = threading.Event()
+
+    def receive(record: dict[str, Any]) -> None:
+        if record["kind"] == "waiting":
+            texts.append(record["text"])
+            if len(texts) == 2:
+                waited.set()
+
+    with RecordPump(receive, [Need("num_workers", 2, 3)]) as pump:
+        ray.get(pump.sink.push.remote({"kind": "starting"}))
+        waited.wait()
+        ray.get(pump.sink.push.remote({"kind": "running"}))
+    assert texts[0].startswith("training waits for 6 CPUs: the cluster has ")
+
+
+def test_ray_train_still_takes_a_watch_of_its_starts() -> None:
+    """Both are private: there is no public way to hear of workers before they run."""
+    assert "_create_default_callbacks" in TorchTrainer.fit.__code__.co_names
+    assert hasattr(ControllerCallback, "after_controller_state_update")
 
 
 def test_a_checkpoint_inside_an_epoch_records_those_before_it_alone() -> None:

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import ray
 
-from objectaware.distributed.cluster import Need
+from objectaware.distributed import room
+from objectaware.distributed.room import Capacity, Need, NodeType
 from objectaware.distributed.task import run_task
-from objectaware.distributed.tune import Estimator, Report, Values, num_concurrent, run_trials
+from objectaware.distributed.tune import Estimator, Report, Values, num_concurrent, require_room_for_one, run_trials
 from objectaware.errors import InputError
 from objectaware.process import CONFIG_VARIABLE, submission_id
 from objectaware.tracking import Tracker, TrackingStore
@@ -39,9 +39,7 @@ class _Events:
         self.ended_trials.append(trial)
 
 
-@pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": 10.0, "GPU": 4.0})
+CLUSTER = Capacity([{"CPU": 10.0, "GPU": 4.0}], {})
 
 
 @pytest.mark.parametrize(
@@ -57,9 +55,21 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_as_many_trials_run_at_once_as_there_is_room_for(
-    needs: list[list[Need]], wanted: int | None, number: int, cluster: None
+    needs: list[list[Need]], wanted: int | None, number: int
 ) -> None:
-    assert num_concurrent(needs, wanted=wanted) == number
+    assert num_concurrent(needs, CLUSTER, wanted=wanted) == number
+
+
+def test_a_cluster_that_grows_gets_trials_for_which_it_has_no_room_yet() -> None:
+    needs, kinds = [[Need("num_workers", 2, 2)]], [NodeType({"CPU": 16}, 4)]
+    at_first, later, full = (
+        Capacity([{"CPU": 0}, *nodes], {}, can_grow=True, node_types=kinds)
+        for nodes in ([], [{"CPU": 16.0}], [{"CPU": 16.0}] * 4)
+    )
+    assert [num_concurrent(needs, one, wanted=None) for one in (at_first, later, full)] == [1, 8, 16]
+    assert num_concurrent(needs, later, wanted=5) == 5
+    unknown = Capacity([{"CPU": 8}], {}, can_grow=True)
+    assert num_concurrent(needs, unknown, wanted=None) == 4
 
 
 @pytest.mark.parametrize(
@@ -69,9 +79,12 @@ def test_as_many_trials_run_at_once_as_there_is_room_for(
         ([[Need("num_workers", 1, 1)], [Need("num_workers", 8, 1, 1)]], r"8 num_workers × 1 = 8 GPUs, .* has 4"),
     ],
 )
-def test_no_room_for_one_trial_is_told_with_the_sum(needs: list[list[Need]], message: str, cluster: None) -> None:
+def test_no_room_for_one_trial_is_told_with_the_sum(
+    needs: list[list[Need]], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(room, "current_capacity", lambda: CLUSTER)
     with pytest.raises(InputError, match=message):
-        num_concurrent(needs, wanted=None)
+        require_room_for_one(needs)
 
 
 @slow
@@ -88,7 +101,7 @@ def test_the_driver_is_told_of_every_trial(ray_session: None, tmp_path: Path, mo
         return float(run_task(lambda number: number, values["number"]))
 
     events = _Events()
-    run_trials(job, [{"number": number} for number in range(3)], events, max_concurrent=1)
+    run_trials(job, [{"number": number} for number in range(3)], events, max_concurrent=lambda: 1)
     assert events.lines == [
         (0, "started"),
         (0, 0, {"loss": 0.5}),
@@ -122,7 +135,7 @@ def test_optuna_goes_on_from_what_is_known(ray_session: None) -> None:
             fields={"seed": 7},
         ),
         events,
-        max_concurrent=1,
+        max_concurrent=lambda: 1,
     )
     finished = [trial["values"]["x"] for trial in events.ended_trials]
     assert len(set(finished)) == 3
@@ -165,7 +178,7 @@ def test_eight_trials_at_once_lose_no_run(ray_session: None, tmp_path: Path) -> 
         return float(number)
 
     events = _Recording(store, parent)
-    run_trials(job, [{"number": number} for number in range(8)], events, max_concurrent=8)
+    run_trials(job, [{"number": number} for number in range(8)], events, max_concurrent=lambda: 8)
     assert sorted(events.lines) == [(number, "finished") for number in range(8)]
     assert store.close_children(parent, timeout_seconds=60) == 0
     assert parent.finish("FINISHED", timeout_seconds=60)

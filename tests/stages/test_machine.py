@@ -17,7 +17,7 @@ from objectaware.cli import run
 from objectaware.commands.common import possible_needs
 from objectaware.config import LocalizeConfig
 from objectaware.data.storage import Storage
-from objectaware.distributed import cluster
+from objectaware.distributed import room
 from objectaware.distributed.cluster import check_ray
 from objectaware.errors import Finding
 from objectaware.stages import machine
@@ -166,13 +166,13 @@ def _config(**execution: Any) -> LocalizeConfig:
 
 @pytest.mark.parametrize("gpus", [True, False])
 def test_gpus_are_used_where_there_are_some(monkeypatch: pytest.MonkeyPatch, gpus: bool) -> None:
-    monkeypatch.setattr(cluster, "num_gpus", lambda: int(gpus))
+    monkeypatch.setattr(room, "num_gpus", lambda: int(gpus))
     assert uses_gpu(on_available_device(_config(num_crf_actors=3))) is gpus
 
 
 @pytest.mark.parametrize("chosen", [True, False])
 def test_what_the_user_chose_stays(monkeypatch: pytest.MonkeyPatch, chosen: bool) -> None:
-    monkeypatch.setattr(cluster, "num_gpus", lambda: int(not chosen))
+    monkeypatch.setattr(room, "num_gpus", lambda: int(not chosen))
     assert uses_gpu(on_available_device(_config(use_gpu=chosen))) is chosen
 
 

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from contexts import next_command
 from objectaware.config import Model
 from objectaware.data.scenes import build_scenes
+from objectaware.distributed.room import Capacity
 from objectaware.errors import InputError
 from objectaware.evaluate.linear import VARIANTS
 from objectaware.stages.background import BackgroundConfig
@@ -169,7 +170,7 @@ def _one_after_another(
     search: Sequence[Mapping[str, Any]],
     events: Any,
     *,
-    max_concurrent: int,
+    max_concurrent: Callable[[], int],
     halving: None,
 ) -> None:
     """Trials in this process, in place of Ray Tune's."""
@@ -184,7 +185,8 @@ def added(tiny_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     """A sweep of two trials over neighbours, which share an evaluation under shift, in this process."""
     work_in_process(monkeypatch)
     monkeypatch.setattr(sweep, "run_trials", _one_after_another)
-    monkeypatch.setattr(sweep, "num_concurrent", lambda needs, *, wanted: 1)
+    monkeypatch.setattr(sweep, "require_room_for_one", lambda needs: None)
+    monkeypatch.setattr(sweep, "current_capacity", lambda: Capacity([], {}))
     build_scenes(tmp_path / "scenes", variant="single-object", num_train=27, num_val=9, image_size=32, seed=0)
     train = scenes_data(tmp_path / "scenes", "train")
     # The same pictures as two severities, so that their mean is known.

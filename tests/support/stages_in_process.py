@@ -31,8 +31,8 @@ def work_in_process(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(detection, "train_on_ray", _train)
     patch.setattr(localize_steps, "ray", _InlineRay())
     patch.setattr(task, "ray", _InlineRay())
-    patch.setattr(task, "require_resources", lambda *_: None)
-    patch.setattr(runner, "require_resources", lambda *_: None)
+    patch.setattr(task, "wait_for_room", lambda *_, **__: None)
+    patch.setattr(runner, "require_possible", lambda *_: None)
 
 
 class _InlineRay:

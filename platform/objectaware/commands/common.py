@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from objectaware.config import Model
     from objectaware.data.storage import Storage
-    from objectaware.distributed.cluster import Need
+    from objectaware.distributed.room import Need
     from objectaware.stages.runner import Context, StageResult
 
 
@@ -136,7 +136,8 @@ def open_context(common: Common, *needs: Sequence[Need]) -> Iterator[Context]:
         common: Settings of every command.
         needs: Processes of each stage that runs more than one. A local Ray is large enough for each stage by itself.
     """
-    from objectaware.distributed.cluster import ray_cluster, require_answer, termination_as_interrupt, total_cpus
+    from objectaware.distributed.cluster import ray_cluster, require_answer, termination_as_interrupt
+    from objectaware.distributed.room import total_cpus
     from objectaware.stages.machine import require_shared
 
     address = os.environ.get("RAY_ADDRESS")

@@ -25,7 +25,7 @@ from objectaware.commands.registry import command
 from objectaware.errors import InputError
 
 if TYPE_CHECKING:
-    from objectaware.distributed.cluster import Need
+    from objectaware.distributed.room import Need
     from objectaware.paper.figures import FigurePlan
     from objectaware.paper.nodes import Node
     from objectaware.paper.plan import TablePlan

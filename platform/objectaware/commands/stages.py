@@ -34,7 +34,7 @@ from objectaware.recipes import find_recipe, merged, override, read_recipe
 
 if TYPE_CHECKING:
     from objectaware.config import Model
-    from objectaware.distributed.cluster import Need
+    from objectaware.distributed.room import Need
     from objectaware.studies.sweep_config import SweepConfig
 
 

@@ -11,16 +11,17 @@ from pydantic import Field, model_validator
 from objectaware.config.variants import Variant, WithOptions
 from objectaware.data.dataset import DataConfig
 from objectaware.data.masks import MIN_BOX_AREA, OBJECT_MARGIN
-from objectaware.model import CheckpointAddress, Count, Execution, Fraction, Positive, Side
+from objectaware.model import CheckpointAddress, Count, Fraction, Positive, Side, StageExecution
 
 
-class LocalizeExecution(Execution):
+class LocalizeExecution(StageExecution):
     """Settings of how localization runs.
 
     Attributes:
-        num_cam_actors: Processes that compute ContraCAM.
-        num_crf_actors: Processes that compute CRF and boxes.
-        use_gpu: Whether each ContraCAM process has one GPU; by default if the Ray cluster in use has GPUs.
+        num_cam_actors: Processes that compute ContraCAM; fewer, but at least one, while a cluster has no room for all.
+        num_crf_actors: Processes that compute CRF and boxes; fewer in the same way.
+        use_gpu: Whether each ContraCAM process has one GPU; by default if the Ray cluster in use has GPUs or can have
+            some.
         num_compute_threads: Threads per ContraCAM process that compute on a CPU.
         record_iterations: Whether to keep and show the map of each iteration of the localizer for a dozen images.
     """

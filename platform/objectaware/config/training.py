@@ -8,18 +8,18 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from objectaware.config.variants import BackboneName, MethodConfig, OptimizerConfig, PolicyConfig, WithOptions
 from objectaware.data.dataset import DataConfig, layout_named, layouts
-from objectaware.model import CheckpointAddress, Count, Execution, Fraction, Minutes, Model, Positive, Side, filled
+from objectaware.model import CheckpointAddress, Count, Fraction, Minutes, Model, Positive, Side, StageExecution, filled
 
 Precision = Literal["fp32", "bf16"]
 
 
-class TrainingExecution(Execution):
+class TrainingExecution(StageExecution):
     """Base of the settings of how a training runs. They change speed and place, but never a result.
 
     Attributes:
         moved: Fields that used to be here and are now fields of the recipe itself.
         num_workers: Processes that train together.
-        use_gpu: Whether each worker has one GPU; by default if the Ray cluster in use has GPUs.
+        use_gpu: Whether each worker has one GPU; by default if the Ray cluster in use has GPUs or can have some.
         num_loader_threads: Threads per worker that read and prepare images.
         num_compute_threads: Threads per worker that compute on a CPU; 0 leaves the number to PyTorch.
         no_progress_minutes: A worker that makes no step for this time ends, and training starts again from the newest

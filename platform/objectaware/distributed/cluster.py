@@ -10,12 +10,11 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import grpc
 import psutil
@@ -31,8 +30,12 @@ from ray.util.placement_group import PlacementGroup, remove_placement_group
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from objectaware.distributed.local_ray import local_ray
+from objectaware.distributed.room import ROOM_NAME
 from objectaware.errors import Finding, InputError, one_line
 from objectaware.process import job_variables, submission_id
+
+if TYPE_CHECKING:
+    from ray.util.state.common import PlacementGroupState
 
 _KNOCK_SECONDS = 10.0
 _MIN_LOGICAL_CPUS = 8
@@ -47,28 +50,6 @@ _SECONDS_BETWEEN_LOOKS = 2.0
 _MAX_LISTED = 10_000
 
 
-@dataclass(frozen=True)
-class Need:
-    """Describe processes of one kind that a stage keeps running at once.
-
-    Attributes:
-        name: Their name in the configuration.
-        count: Number of processes.
-        num_cpus: Logical CPUs per process.
-        num_gpus: GPUs per process.
-    """
-
-    name: str
-    count: int
-    num_cpus: float
-    num_gpus: float = 0
-
-
-def total_cpus(needs: Sequence[Need]) -> float:
-    """Return the logical CPUs of all processes together."""
-    return sum(need.count * need.num_cpus for need in needs)
-
-
 @contextmanager
 def ray_cluster(*, min_cpus: float = 0) -> Iterator[None]:
     """Provide Ray for the stages inside the `with` block.
@@ -79,7 +60,7 @@ def ray_cluster(*, min_cpus: float = 0) -> Iterator[None]:
     the block, SIGTERM raises `KeyboardInterrupt`.
 
     Args:
-        min_cpus: Logical CPUs that the stages need (`total_cpus`); a local Ray gets at least as many.
+        min_cpus: Logical CPUs that the stages need (`room.total_cpus`); a local Ray gets at least as many.
 
     Raises:
         InputError: No Ray answers at `RAY_ADDRESS`.
@@ -195,43 +176,6 @@ def _uploaded_package() -> dict[str, dict[str, str]]:
     return {"env_vars": {"PYTHONPATH": str(source_root.relative_to(Path.cwd()))}}
 
 
-def num_gpus() -> int:
-    """Return the number of GPUs of the connected Ray; 0 without Ray."""
-    if not ray.is_initialized():
-        return 0
-    return int(ray.cluster_resources().get("GPU", 0))  # type: ignore[no-untyped-call]
-
-
-def require_resources(stage: str, needs: Sequence[Need], *, of: str = "") -> float:
-    """Refuse a stage that the cluster could never run, instead of waiting forever.
-
-    Args:
-        stage: Name of the stage.
-        needs: All processes that the stage keeps running at once.
-        of: Text before the problem, for the part of a stage that needs them.
-
-    Returns:
-        How many times the cluster has room for the processes at once, rounded down; infinite if they need nothing.
-
-    Raises:
-        InputError: The processes need more CPUs or GPUs than the cluster has; the message shows the sum.
-    """
-    resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
-    room = math.inf
-    for resource, attribute in (("CPU", "num_cpus"), ("GPU", "num_gpus")):
-        terms = [(need, getattr(need, attribute)) for need in needs if getattr(need, attribute)]
-        total = sum(need.count * amount for need, amount in terms)
-        available = resources.get(resource, 0)
-        if total > available:
-            arithmetic = " + ".join(f"{need.count} {need.name} × {amount:g}" for need, amount in terms)
-            problem = f"{of}needs {arithmetic} = {total:g} {resource}s, the cluster has {available:g}"
-            remedy = "Ask for fewer processes in execution, or use a larger cluster."
-            raise InputError("execution", stage, problem, remedy)
-        if total:
-            room = min(room, available // total)
-    return room
-
-
 def node_addresses() -> dict[str, str]:
     """Return the address of each living node by its id, the driver's own node first."""
     nodes = {node["NodeID"]: node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"]}  # type: ignore[no-untyped-call]
@@ -302,6 +246,25 @@ def remove_abandoned_groups() -> bool:
     return bool(living)
 
 
+def remove_abandoned_rooms() -> None:
+    """Remove the placement groups by which trials of this driver waited for room when they were stopped."""
+    from ray.util.state import list_actors
+
+    waiting = {group.placement_group_id: group.name.removeprefix(ROOM_NAME) for group in _groups(ROOM_NAME)}
+    if not any(waiting.values()):
+        return
+    context = ray.get_runtime_context()
+    living = list_actors(
+        address=context.gcs_address,
+        filters=[("job_id", "=", context.get_job_id()), ("state", "!=", "DEAD")],
+        limit=_MAX_LISTED,
+        raise_on_missing_output=False,
+    )
+    for name, actor_id in waiting.items():
+        if actor_id and actor_id not in {actor.actor_id for actor in living}:
+            _remove(name)
+
+
 def wait_and_remove_abandoned_groups(seconds: float) -> None:
     """Wait until no training runs any more, and remove the groups of all.
 
@@ -315,6 +278,11 @@ def wait_and_remove_abandoned_groups(seconds: float) -> None:
 
 def placement_groups() -> set[str]:
     """Return the names of the placement groups of this driver that hold resources, or wait for them."""
+    return {group.placement_group_id for group in _groups()}
+
+
+def _groups(name: str = "") -> list[PlacementGroupState]:
+    """Return the placement groups of this driver that are not removed, and whose names begin with a text."""
     from ray.util.state import list_placement_groups
 
     context = ray.get_runtime_context()
@@ -324,7 +292,7 @@ def placement_groups() -> set[str]:
         limit=_MAX_LISTED,
         raise_on_missing_output=False,
     )
-    return {group.placement_group_id for group in found}
+    return [group for group in found if group.name.startswith(name)]
 
 
 def wait_and_remove_new_groups(before: set[str], seconds: float) -> None:

@@ -8,8 +8,9 @@ whereas training needs exactly its rows, from its position on.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
@@ -26,7 +27,7 @@ from objectaware.training.inputs import build_loader, open_inputs, worker_share
 from objectaware.training.views import Columns, ViewBatch, ViewLoader, joined
 
 _MAX_STEPS = 4096
-_SECONDS_TO_START = 300
+_WITHOUT_END = -1  # to Ray Data
 
 
 class Decoder:
@@ -65,15 +66,28 @@ class DecodedViews:
 
     Memory is bounded: decoders pause while Ray Data holds enough views that the worker has not taken yet.
 
+    There is no limit to the wait for a free CPU for the first decoder. Further ones start as there is room. A decoder
+    that hangs ends the worker, which makes no step meanwhile.
+
     Args:
         loader: Loader that puts batches together; without decoders it would also load the views.
         config: The training's configuration.
         rank: The worker's number.
         world_size: Number of workers.
+        waiting: Opens the context in which the worker waits for the first views of a stream.
     """
 
-    def __init__(self, loader: ViewLoader, config: PretrainConfig, rank: int, world_size: int) -> None:
+    def __init__(
+        self,
+        loader: ViewLoader,
+        config: PretrainConfig,
+        rank: int,
+        world_size: int,
+        *,
+        waiting: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
         self._loader = loader
+        self._waiting = waiting
         self._config = config
         self._arguments = (config, rank, world_size)
         self._stream: Generator[Columns, None, None] = (columns for columns in list[Columns]())
@@ -83,7 +97,7 @@ class DecodedViews:
 
         Raises:
             InputError: As for the loader.
-            RuntimeError: Decoders do not start, or are lost for good.
+            RuntimeError: Decoders are lost for good.
         """
         try:
             for step in range(first, len(batches)):
@@ -91,7 +105,8 @@ class DecodedViews:
                 if columns is None:
                     places = stream_places(epoch, step, num_epochs=self._config.num_epochs, num_steps=len(batches))
                     self._stream = self._decoded(places, len(batches[step]))
-                    columns = next(self._stream)
+                    with self._waiting():
+                        columns = next(self._stream)
                 assert np.array_equal(columns["index"], batches[step]), "the decoders follow another plan"
                 yield self._loader.assemble(batches[step], [columns])
         except GeneratorExit:
@@ -107,19 +122,19 @@ class DecodedViews:
             Decoder,
             batch_size=1,
             fn_constructor_args=self._arguments,
-            compute=ActorPoolStrategy(size=execution.num_decoders),
+            compute=ActorPoolStrategy(min_size=1, initial_size=execution.num_decoders, max_size=execution.num_decoders),
             num_cpus=execution.num_loader_threads,
         )
         views.context.execution_options.preserve_order = True
         views.context.raise_original_map_exception = True
-        views.context.wait_for_min_actors_s = _SECONDS_TO_START
+        views.context.execution_no_progress_timeout_s = _WITHOUT_END
         views.context.enable_progress_bars = False
         views.context.print_on_execution_start = False
         try:
             yield from views.iter_batches(batch_size=batch_size, prefetch_batches=2)
         except RayTaskError as error:
             raise error.cause from error
-        except RayError as error:  # such as decoders that do not start, or are lost for good
+        except RayError as error:  # such as decoders that are lost for good
             raise RuntimeError(f"the decoders failed: {error}") from error
 
 

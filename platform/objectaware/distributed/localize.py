@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import ray
 import ray.data
 from ray.data import ActorPoolStrategy, Dataset, TaskPoolStrategy
+from ray.data.exceptions import ExecutionTimeoutError
 from ray.exceptions import RayTaskError
 
 from objectaware.config import LocalizeConfig, LocalizeExecution
 from objectaware.data.folder import Manifest
 from objectaware.data.images import none_readable
 from objectaware.data.storage import Storage
-from objectaware.distributed.cluster import Need, require_resources
 from objectaware.distributed.localize_steps import CamActor, CrfActor, GroupPlan, localize_group, read_group
-from objectaware.distributed.task import own_error, run_tasks
+from objectaware.distributed.room import Need, current_capacity, wait_for_room
+from objectaware.distributed.task import NoProgressError, own_error, run_tasks
 from objectaware.distributed.train_session import Record
 from objectaware.localize.mask_store import delete_shards, finished_shards, read_columns
 
@@ -59,8 +60,13 @@ class LocalizeSummary:
         self.failures += failures[: _MAX_FAILURES_LISTED - len(self.failures)]
 
 
-def localize_needs(execution: LocalizeExecution) -> list[Need]:
-    """Return the processes that localization keeps running at once."""
+def localize_needs(execution: LocalizeExecution, *, least: bool = False) -> list[Need]:
+    """Return the processes that localization keeps running at once.
+
+    Args:
+        execution: How localization runs.
+        least: Return the processes that it cannot do without, one of each kind.
+    """
     num_actors = execution.num_cam_actors
     if execution.use_gpu:
         # Decoding 64 photos takes half a second. ContraCAM on a GPU is several times faster.
@@ -68,7 +74,8 @@ def localize_needs(execution: LocalizeExecution) -> list[Need]:
     else:
         readers = Need("readers", num_actors, 1)
         cam = Need("num_cam_actors", num_actors, execution.num_compute_threads)
-    return [readers, cam, Need("num_crf_actors", execution.num_crf_actors, 1)]
+    needs = [readers, cam, Need("num_crf_actors", execution.num_crf_actors, 1)]
+    return [replace(need, count=1) for need in needs] if least else needs
 
 
 def localize(
@@ -86,7 +93,8 @@ def localize(
         config: Configuration of the localization; `config.data` is not used.
         manifest: Images.
         store: Folder of the mask store, which all nodes reach.
-        on_record: Called with `{"kind": "progress", "done", "total", "images_per_second"}` after each group.
+        on_record: Called with `{"kind": "progress", "done", "total", "images_per_second"}` after each group, and with
+            `{"kind": "waiting", "text"}` while the cluster has no room.
 
     Returns:
         Counts over the whole store, including the groups that were finished before.
@@ -94,6 +102,8 @@ def localize(
     Raises:
         InputError: The checkpoint does not fit, a finished shard is damaged, the cluster is too small, or no image can
             be read.
+        NoRoomError: The cluster had no room within `max_wait_minutes`.
+        NoProgressError: No group was done for half an hour, although there was room.
         Exception: Any other error of a process, with its traceback in its notes.
     """
     plan = GroupPlan.of(manifest, config)
@@ -102,9 +112,8 @@ def localize(
     for group in sorted(finished):
         rows = read_columns(store, group, "image_id", "status", "error")
         summary.add(len(rows), [(row["image_id"], row["error"]) for row in rows if row["status"] == "failed"])
-    pending = [group for group in range(plan.num_groups) if group not in finished]
+    pending = set(range(plan.num_groups)) - set(finished)
     if pending:
-        require_resources("localize", localize_needs(config.execution))
         _run(config, plan, pending, store, summary, on_record)
         store.delete_unfinished()  # an actor that is killed while it writes a shard cannot delete it
     assert summary.num_ok + summary.num_failed == summary.num_images, summary
@@ -117,7 +126,7 @@ def localize(
 def _run(
     config: LocalizeConfig,
     plan: GroupPlan,
-    pending: list[int],
+    pending: set[int],
     store: Storage,
     summary: LocalizeSummary,
     on_record: Callable[[Record], None],
@@ -126,6 +135,7 @@ def _run(
 
     def count(row: Mapping[str, Any]) -> None:
         nonlocal start, num_before, is_warm
+        pending.remove(row["group"])
         summary.add(row["num_images"], list(zip(row["failed_ids"], row["reasons"], strict=True)))
         summary.waiting_seconds += row["waiting_seconds"]
         summary.working_seconds += row["working_seconds"]
@@ -140,26 +150,58 @@ def _run(
     if len(pending) <= _MAX_GROUPS_AS_TASKS and not config.execution.use_gpu:
         run_tasks(
             localize_group,
-            [(plan_reference, config, store, group) for group in pending],
+            [(plan_reference, config, store, group) for group in sorted(pending)],
             num_cpus=config.execution.num_compute_threads,
             at_once=max(config.execution.num_cam_actors, config.execution.num_crf_actors),
             on_result=lambda table: count(table.to_pylist()[0]),
             no_progress_seconds=_NO_PROGRESS_SECONDS,
+            max_wait_minutes=config.execution.max_wait_minutes,
         )
         return
     logger = logging.getLogger("ray.data")
-    level = logger.level
+    level, is_stuck = logger.level, False
     logger.setLevel(logging.CRITICAL)  # it warns that its progress display is off, and shows what is raised here
+    least = localize_needs(config.execution, least=True)
     try:
-        for row in _pipeline(config, plan_reference, pending, store).iter_rows():
-            count(row)
+        while pending:
+            num_before_this = len(pending)
+            all_fit = current_capacity().has_free(localize_needs(config.execution))
+            has_waited = wait_for_room(
+                "localize",
+                least,
+                max_wait_minutes=config.execution.max_wait_minutes,
+                say=lambda text: on_record({"kind": "waiting", "text": text}),
+            )
+            if is_stuck and not has_waited:
+                raise NoProgressError(f"no group was done within {_NO_PROGRESS_SECONDS:g} s, although there is room")
+            try:
+                for row in _pipeline(config, plan_reference, sorted(pending), store, all_fit=all_fit).iter_rows():
+                    count(row)
+            except ExecutionTimeoutError:
+                is_stuck = len(pending) < num_before_this  # the clock starts at the first group
     except RayTaskError as error:
         raise own_error(error) from None
     finally:
         logger.setLevel(level)
 
 
-def _pipeline(config: LocalizeConfig, plan: Any, pending: list[int], store: Storage) -> Dataset:  # noqa: ANN401
+def _pipeline(
+    config: LocalizeConfig,
+    plan: Any,  # noqa: ANN401 - Ray's references are Any
+    pending: Sequence[int],
+    store: Storage,
+    *,
+    all_fit: bool,
+) -> Dataset:
+    """Return the results of groups, which are computed as they are read.
+
+    Args:
+        config: Configuration of the localization.
+        plan: Reference to the `GroupPlan`.
+        pending: The groups.
+        store: Folder of the mask store.
+        all_fit: Whether the cluster has room for all processes. Otherwise each pool begins with one and grows.
+    """
     readers, cam, crf = localize_needs(config.execution)
     num_cams, num_crfs = (min(need.count, len(pending)) for need in (cam, crf))  # more would have nothing to do
     # One block per group, so that groups move on one by one.
@@ -180,7 +222,7 @@ def _pipeline(config: LocalizeConfig, plan: Any, pending: list[int], store: Stor
         .map_batches(
             CamActor,
             fn_constructor_kwargs={"config": config},
-            compute=ActorPoolStrategy(size=num_cams),
+            compute=ActorPoolStrategy(min_size=num_cams if all_fit else 1, max_size=num_cams),
             num_cpus=cam.num_cpus or None,
             num_gpus=cam.num_gpus or None,
             **one_group,
@@ -188,7 +230,7 @@ def _pipeline(config: LocalizeConfig, plan: Any, pending: list[int], store: Stor
         .map_batches(
             CrfActor,
             fn_constructor_kwargs={"config": config, "store": store},
-            compute=ActorPoolStrategy(size=num_crfs),
+            compute=ActorPoolStrategy(min_size=num_crfs if all_fit else 1, max_size=num_crfs),
             num_cpus=crf.num_cpus,
             **one_group,
         )

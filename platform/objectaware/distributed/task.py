@@ -9,7 +9,7 @@ import ray
 from ray.exceptions import RayTaskError
 
 from objectaware import collector
-from objectaware.distributed.cluster import Need, require_resources
+from objectaware.distributed.room import Need, wait_for_room
 from objectaware.errors import ExplainedError
 
 Result = TypeVar("Result")
@@ -19,9 +19,15 @@ class NoProgressError(ExplainedError):
     """Report that no task ended for longer than allowed."""
 
 
-def run_task(function: Callable[..., Result], *args: object, use_gpu: bool = False, num_cpus: float = 1.0) -> Result:
+def run_task(
+    function: Callable[..., Result],
+    *args: object,
+    use_gpu: bool = False,
+    num_cpus: float = 1.0,
+    max_wait_minutes: float | None = None,
+) -> Result:
     """Run a function on the cluster and wait for its result; see `run_tasks`."""
-    return run_tasks(function, [args], use_gpu=use_gpu, num_cpus=num_cpus)[0]
+    return run_tasks(function, [args], use_gpu=use_gpu, num_cpus=num_cpus, max_wait_minutes=max_wait_minutes)[0]
 
 
 def run_tasks(
@@ -33,10 +39,12 @@ def run_tasks(
     at_once: int | None = None,
     on_result: Callable[[Result], None] | None = None,
     no_progress_seconds: float | None = None,
+    max_wait_minutes: float | None = None,
 ) -> list[Result]:
     """Run a function on the cluster once for each set of arguments and wait for all results.
 
-    A task whose process or node is lost runs again, up to three times.
+    First wait until there is room for one task (`wait_for_room`). A task whose process or node is lost runs again, up
+    to three times.
 
     Args:
         function: The function; it, its arguments and its results are picklable.
@@ -46,19 +54,22 @@ def run_tasks(
         at_once: Largest number of tasks that run at the same time; by default as many as fit. The local Ray has more
             logical CPUs than the machine has cores, and every task's process takes memory.
         on_result: Called with each result as it arrives, in any order. With it, an error ends all tasks at once.
-        no_progress_seconds: With `on_result`, the longest wait for the next result; by default without end.
+        no_progress_seconds: With `on_result`, the longest wait for the next result while a task runs; by default
+            without end.
+        max_wait_minutes: Longest wait for room; by default without end.
 
     Returns:
         Results in the order of the arguments.
 
     Raises:
-        InputError: The cluster has no GPU, or too few CPUs for one task.
+        InputError: The cluster can have no GPU, or too few CPUs for one task.
+        NoRoomError: There was no room for a task within `max_wait_minutes`.
         NoProgressError: No task ended for `no_progress_seconds`.
         Exception: The function's own exception, with its traceback on the worker in its notes.
         KeyboardInterrupt: On Ctrl-C, after the tasks have been stopped.
     """
     name = getattr(function, "__name__", "task")
-    require_resources(name, [Need("task", 1, num_cpus, float(use_gpu))])
+    wait_for_room(name, [Need("task", 1, num_cpus, float(use_gpu))], max_wait_minutes=max_wait_minutes)
     # Anywhere: otherwise a trial's task would wait for room in the trial's placement group, which has none.
     task = ray.remote(_at_work).options(
         num_cpus=num_cpus, num_gpus=float(use_gpu), name=name, scheduling_strategy="DEFAULT"
@@ -68,11 +79,11 @@ def run_tasks(
     try:
         for args in arguments:
             if len(running) == at_once:
-                running = _wait(running, on_result, no_progress_seconds)
+                running = _wait(name, running, on_result, no_progress_seconds)
             references.append(task.remote(function, *args))
             running.append(references[-1])
         while on_result is not None and running:
-            running = _wait(running, on_result, no_progress_seconds)
+            running = _wait(name, running, on_result, no_progress_seconds)
         return ray.get(references)
     except BaseException as error:
         _cancel(references)
@@ -107,13 +118,29 @@ def _at_work(function: Callable[..., Result], *args: object) -> Result:
 
 
 def _wait(
-    running: list[ray.ObjectRef[Result]], on_result: Callable[[Result], None] | None, seconds: float | None
+    name: str, running: list[ray.ObjectRef[Result]], on_result: Callable[[Result], None] | None, seconds: float | None
 ) -> list[ray.ObjectRef[Result]]:
-    """Wait for one of the tasks and return the others."""
+    """Wait for one of the tasks and return the others. The limit does not count while all tasks wait for room."""
     finished, others = ray.wait(running, timeout=seconds)
+    while not finished and not _is_any_at_work(name):
+        finished, others = ray.wait(running, timeout=seconds)
     if not finished:
         raise NoProgressError(f"none of {len(running)} running tasks ended within {seconds:g} s; they are cancelled")
     (done,) = finished
     if on_result is not None:
         on_result(ray.get(done))
     return others
+
+
+def _is_any_at_work(name: str) -> bool:
+    """Return whether a task of this name and driver runs, instead of waiting for resources."""
+    from ray.util.state import list_tasks
+
+    context = ray.get_runtime_context()
+    running = list_tasks(
+        address=context.gcs_address,
+        filters=[("job_id", "=", context.get_job_id()), ("name", "=", name), ("state", "=", "RUNNING")],
+        limit=1,
+        raise_on_missing_output=False,
+    )
+    return bool(running)

@@ -22,7 +22,8 @@ from ray.train.torch import TorchConfig, TorchTrainer
 
 from objectaware.config import DetectionConfig, DetectionExecution, PretrainConfig, PretrainExecution
 from objectaware.data.storage import Storage
-from objectaware.distributed.cluster import Need, interface_of, require_resources, wait_and_remove_abandoned_groups
+from objectaware.distributed.cluster import interface_of, wait_and_remove_abandoned_groups
+from objectaware.distributed.room import Need, wait_for_room
 from objectaware.distributed.train_session import (
     EPOCHS_NAME,
     EpochRecorder,
@@ -31,6 +32,7 @@ from objectaware.distributed.train_session import (
     Record,
     RecordPump,
     Sink,
+    StartWatch,
     root_cause,
 )
 from objectaware.errors import ExplainedError, InputError
@@ -105,9 +107,10 @@ def worker_variables(execution: PretrainExecution | DetectionExecution) -> dict[
 def train_on_ray(loop: Loop[Config], config: Config, *, storage: Storage, on_record: Callable[[Record], None]) -> str:
     """Run a training loop under Ray Train. Resume a training that was begun in the same folder.
 
-    Needs an initialised Ray (`ray_cluster`). After a lost worker or another failure that may pass, retry from the
-    newest checkpoint, up to three times in a row without a new one. If one worker is sent SIGTERM, all of them save
-    after their current step. Training then continues from there with the workers that remain or join.
+    Needs an initialised Ray (`ray_cluster`). First wait until there is room (`wait_for_room`). After a lost worker or
+    another failure that may pass, retry from the newest checkpoint, up to three times in a row without a new one.
+    Waiting for room, for example in place of a lost machine, is not such a failure. If one worker is sent SIGTERM, all
+    of them save after their current step. Training then continues from there with the workers that remain or join.
 
     Args:
         loop: Function that each worker runs.
@@ -115,15 +118,18 @@ def train_on_ray(loop: Loop[Config], config: Config, *, storage: Storage, on_rec
         storage: Folder that all nodes reach. Checkpoints go into its folder `train`. Its guard is asked before each
             checkpoint is saved.
         on_record: Called with `{"kind": "epoch", "epoch", …metrics}` after an epoch is saved; now and then with
-            `{"kind": "progress", …}` and the loop's values; with `{"kind": "stopping"}` while an interrupted training
-            saves; with `{"kind": "stuck", "rank", "seconds", "place"}` by a worker that made no step for too long and
-            ends itself. A resumed run first repeats all saved epochs, since the driver may have missed some.
+            `{"kind": "progress", …}` and the loop's values; with `{"kind": "starting"}` and `{"kind": "running"}`
+            as workers start and run, and with `{"kind": "waiting", "text"}` once a minute while they cannot start; with
+            `{"kind": "stopping"}` while an interrupted training saves; with
+            `{"kind": "stuck", "rank", "seconds", "place"}` by a worker that made no step for too long and ends itself.
+            A resumed run first repeats all saved epochs, since the driver may have missed some.
 
     Returns:
         Path or URI of the last epoch's checkpoint folder.
 
     Raises:
         InputError: The configuration does not fit the data, or the cluster is too small.
+        NoRoomError: The cluster had no room within `max_wait_minutes`.
         TrainingDivergedError: The loss has become NaN or infinite.
         TrainingCollapsedError: All images have the same embedding.
         NoProgressError: A worker repeatedly made no step for `no_progress_minutes`.
@@ -138,8 +144,14 @@ def train_on_ray(loop: Loop[Config], config: Config, *, storage: Storage, on_rec
     for record in saved_epochs(run, saved[-1]) if saved else ():
         on_record(record)
     if last not in saved:
-        require_resources("training", training_needs(config.execution, least=True))
-        with RecordPump(on_record) as pump:
+        needs = training_needs(config.execution, least=True)
+        wait_for_room(
+            "training",
+            needs,
+            max_wait_minutes=config.execution.max_wait_minutes,
+            say=lambda text: on_record({"kind": "waiting", "text": text}),
+        )
+        with RecordPump(on_record, needs) as pump:
             trainer = _trainer(loop, config, storage, pump.sink, fallback)
             with _orderly_end(trainer, storage, pump):
                 trainer.fit()
@@ -152,6 +164,7 @@ def _trainer(
     path, filesystem = ray_storage(folder)
     workers = training_needs(config.execution)[0]
     counts = config.execution.worker_counts()
+    starts = StartWatch(sink, max_failures=_MAX_RETRIES, max_wait_minutes=config.execution.max_wait_minutes)
     return StoppableTrainer(
         partial(_train_worker, loop, config, sink, folder.child(f"{_RUN_NAME}/{KEPT_FOLDER}"), fallback),
         # Workers that wait for a hanging one must not give up before that one has reported its place.
@@ -166,7 +179,8 @@ def _trainer(
             storage_path=path,
             storage_filesystem=filesystem,
             failure_config=FailureConfig(  # type: ignore[call-arg]  # mypy sees Ray Train V1
-                max_failures=-1, controller_failure_limit=_MAX_RETRIES
+                max_failures=-1,
+                controller_failure_limit=-1,  # `EpochRecorder` and `StartWatch` have the limits
             ),
             # `mend_snapshot` falls back to the one before the newest.
             checkpoint_config=CheckpointConfig(num_to_keep=2),
@@ -174,6 +188,7 @@ def _trainer(
             logging_config=LoggingConfig(log_level="ERROR"),
             worker_runtime_env={"env_vars": worker_variables(config.execution)},
         ),
+        starts=starts,
     )
 
 
@@ -321,9 +336,19 @@ class StoppableTrainer(TorchTrainer):
     """Run Ray Train's trainer so that Ctrl-C raises an ordinary `KeyboardInterrupt`.
 
     Ray Train's own handler of Ctrl-C, which this replaces, ends the process without clean-up.
+
+    Args:
+        starts: Watches the starts of workers, in the controller. `RunConfig` takes no such callback.
     """
 
     _controller: Any = None
+
+    def __init__(self, *args: Any, starts: StartWatch, **kwargs: Any) -> None:  # noqa: ANN401 - as Ray declares them
+        super().__init__(*args, **kwargs)
+        self._starts = starts
+
+    def _create_default_callbacks(self) -> list[Any]:
+        return [*super()._create_default_callbacks(), self._starts]  # type: ignore[misc]  # mypy sees Ray Train V1
 
     def _register_sigint_handler(self, controller: Any) -> None:  # noqa: ANN401 - Ray's handles are Any
         self._controller = controller

@@ -7,7 +7,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -18,22 +18,32 @@ import torch
 from ray import train
 from ray.exceptions import RayError
 from ray.train.torch import get_device
+from ray.train.v2._internal.exceptions import WorkerGroupStartupTimeoutError
+from ray.train.v2._internal.execution.callback import ControllerCallback
+from ray.train.v2._internal.execution.controller.state import (
+    ReschedulingState,
+    RunningState,
+    SchedulingState,
+    TrainControllerState,
+)
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from objectaware import collector
 from objectaware.config import PretrainConfig
 from objectaware.data.storage import Storage
+from objectaware.distributed.room import Need, NoRoomError, current_capacity, waiting_line
 from objectaware.process import Background
 from objectaware.training.loop import checkpoint_name
 from objectaware.training.session import NoProgressWatch, StoppedError, is_terminated
 from objectaware.training.views import ViewLoader, ViewSource
 
 Record = dict[str, Any]
-"""Plain values. `kind` is `epoch`, `progress`, `stopping`, `stopped` or `stuck`."""
+"""Plain values. `kind` is `epoch`, `progress`, `waiting`, `starting`, `running`, `stopping`, `stopped` or `stuck`."""
 Sink = Any
 """Handle of a `RecordSink` actor. Ray's handles have no type."""
 
 _SECONDS_BETWEEN_DRAINS = 0.3
+_SECONDS_BETWEEN_LINES = 60.0
 
 _logger = logging.getLogger(__name__)
 
@@ -86,10 +96,12 @@ class RecordPump(Background):
     """Call the driver's function with every record of the workers, as a context manager.
 
     One thread makes all calls, one record at a time. After an exception, later records still reach the function. Its
-    first exception is raised on leaving the `with` block.
+    first exception is raised on leaving the `with` block. While workers do not start, the thread also makes a record of
+    kind `waiting` once a minute.
 
     Args:
         on_record: Called with each record.
+        needs: Processes of the training, for the records of kind `waiting`.
 
     Attributes:
         sink: Handle of the `RecordSink` actor, inside the `with` block.
@@ -97,8 +109,11 @@ class RecordPump(Background):
 
     sink: Sink
 
-    def __init__(self, on_record: Callable[[Record], None]) -> None:
+    def __init__(self, on_record: Callable[[Record], None], needs: Sequence[Need] = ()) -> None:
         super().__init__("records")
+        self._needs = needs
+        self._started_at: float | None = None
+        self._next_line = 0.0
         self._on_record = on_record
         self._error: Exception | None = None
         self._stopped = threading.Event()
@@ -138,6 +153,11 @@ class RecordPump(Background):
     def _run(self) -> None:
         while not self._stop.wait(_SECONDS_BETWEEN_DRAINS):
             self._pass_on()
+            now = time.monotonic()
+            if self._started_at is not None and now >= self._next_line:
+                self._next_line = now + _SECONDS_BETWEEN_LINES
+                line = waiting_line("training", self._needs, current_capacity(), now - self._started_at)
+                self._call({"kind": "waiting", "text": line})
 
     def _pass_on(self) -> None:
         try:
@@ -146,13 +166,22 @@ class RecordPump(Background):
             _logger.warning("records of the workers are lost: %s", error)
             return
         for record in records:
-            if record["kind"] == "stopped":
-                self._stopped.set()
-            try:
-                self._on_record(record)
-            except Exception as error:
-                _logger.exception("a record could not be processed: %s", record)
-                self._error = self._error or error
+            match record["kind"]:
+                case "stopped":
+                    self._stopped.set()
+                case "starting":
+                    self._started_at = time.monotonic()
+                    self._next_line = self._started_at + _SECONDS_BETWEEN_LINES
+                case "running":
+                    self._started_at = None
+            self._call(record)
+
+    def _call(self, record: Record) -> None:
+        try:
+            self._on_record(record)
+        except Exception as error:
+            _logger.exception("a record could not be processed: %s", record)
+            self._error = self._error or error
 
 
 def epoch_records(metrics: Mapping[str, Any]) -> list[Record]:
@@ -232,7 +261,7 @@ class RaySession:
             return loader
         from objectaware.distributed.decoding import DecodedViews  # Ray Data takes over a second to import
 
-        return DecodedViews(loader, config, self.rank, self.world_size)
+        return DecodedViews(loader, config, self.rank, self.world_size, waiting=self._watch.paused)
 
     def restored(self) -> Path | None:
         """Return the folder of the newest checkpoint, local or downloaded, or None at the start."""
@@ -359,6 +388,54 @@ class EpochRecorder(train.UserCallback):
         self._num_failures += 1
         if self._num_failures > self._max_failures:
             raise FinalError(root_cause(worker_exceptions))
+
+
+class StartWatch(ControllerCallback):
+    """Report when workers start, and end a training whose workers cannot, or wait for longer than the user wants.
+
+    Waiting for room is not a failure: Ray Train then tries again, with no limit. It treats workers that die while they
+    start in the same way, and would start such workers without end.
+
+    It runs in Ray Train's controller. `train.UserCallback` has no method for the time before workers run.
+
+    Args:
+        sink: Receiver of the records.
+        max_failures: Most failed starts in a row; after one more, the last one is raised.
+        max_wait_minutes: Longest wait for room; None waits without end.
+    """
+
+    def __init__(self, sink: Sink, *, max_failures: int, max_wait_minutes: float | None) -> None:
+        self._sink = sink
+        self._max_failures = max_failures
+        self._max_wait_minutes = max_wait_minutes
+        self._num_failures = 0
+        self._began_at: float | None = None
+
+    def after_controller_state_update(
+        self, previous_state: TrainControllerState, current_state: TrainControllerState
+    ) -> None:
+        """Look at the new state of the training."""
+        if isinstance(current_state, RunningState):
+            if self._began_at is not None:
+                self._sink.push.remote({"kind": "running"})
+            self._began_at, self._num_failures = None, 0
+            return
+        if isinstance(current_state, SchedulingState) and self._began_at is None:
+            self._began_at = time.monotonic()
+            self._sink.push.remote({"kind": "starting"})
+        if isinstance(current_state, ReschedulingState) and self._began_at is not None:
+            error = current_state.training_failed_error
+            assert isinstance(error, train.ControllerError)
+            self._judge(error.controller_failure, time.monotonic() - self._began_at)
+
+    def _judge(self, failure: Exception, seconds: float) -> None:
+        """Raise the last word on a start that has failed, if there is to be no other."""
+        if not isinstance(failure, WorkerGroupStartupTimeoutError):
+            self._num_failures += 1
+            if self._num_failures > self._max_failures:
+                raise FinalError(failure)
+        elif self._max_wait_minutes is not None and seconds >= 60 * self._max_wait_minutes:
+            raise FinalError(NoRoomError.after(self._max_wait_minutes, "there was no room for the training's workers"))
 
 
 def root_cause(failures: dict[int, Exception]) -> Exception:

@@ -17,17 +17,17 @@ from ray import tune
 from ray.tune.callback import Callback
 from ray.tune.experiment import Trial
 from ray.tune.schedulers import ASHAScheduler
-from ray.tune.search import Searcher
+from ray.tune.search import BasicVariantGenerator, ConcurrencyLimiter
 from ray.tune.search.optuna import OptunaSearch
 
 from objectaware.distributed.cluster import (
-    Need,
     node_addresses,
     placement_groups,
     remove_abandoned_groups,
-    require_resources,
+    remove_abandoned_rooms,
     wait_and_remove_new_groups,
 )
+from objectaware.distributed.room import Capacity, Need, require_possible
 from objectaware.process import CONFIG_VARIABLE
 
 Mode = Literal["max", "min"]
@@ -42,6 +42,7 @@ _EPOCH = "epoch"
 _METRICS = "metrics"
 _SECONDS_TO_DIE = 60.0
 _SECONDS_BETWEEN_CLEANINGS = 2.0
+_SECONDS_BETWEEN_LOOKS = 5.0
 _LONGEST = 10**6  # epochs; ASHA counts its rungs from the bottom
 
 
@@ -97,22 +98,39 @@ class Estimator:
     fields: Values
 
 
-def num_concurrent(needs: Sequence[Sequence[Need]], *, wanted: int | None) -> int:
-    """Return how many trials the cluster has room for at once.
+def require_room_for_one(needs: Sequence[Sequence[Need]]) -> None:
+    """Refuse a sweep if the cluster could never hold one of its trials.
 
     Args:
         needs: Processes that each stage of a trial keeps running; one stage runs at a time.
-        wanted: Largest number that the user wants.
-
-    Returns:
-        At least 1.
 
     Raises:
         InputError: There is no room for one; the message shows the sum.
     """
-    limits = [math.inf if wanted is None else wanted]
-    limits += [require_resources("sweep", stage, of="one trial ") for stage in needs]
-    return 1 if math.isinf(min(limits)) else int(min(limits))
+    for stage in needs:
+        require_possible("sweep", stage, of="one trial ")
+
+
+def num_concurrent(needs: Sequence[Sequence[Need]], capacity: Capacity, *, wanted: int | None) -> int:
+    """Return how many trials may run at once.
+
+    A cluster that can grow gets twice as many trials as it has room for. Those without room wait, and their wait makes
+    it start nodes.
+
+    Args:
+        needs: Processes that each stage of a trial keeps running; one stage runs at a time.
+        capacity: What the cluster has and can have.
+        wanted: Largest number that the user wants.
+
+    Returns:
+        At least 1.
+    """
+    room = min(map(capacity.room, needs), default=math.inf)
+    if capacity.can_grow:
+        most = min(map(capacity.most_room, needs), default=math.inf)
+        room = min(max(2 * room, 1), most)
+    limit = room if wanted is None else min(room, wanted)
+    return 1 if math.isinf(limit) else max(int(limit), 1)
 
 
 def run_trials(
@@ -120,7 +138,7 @@ def run_trials(
     search: Sequence[Values] | Estimator,
     events: TrialEvents,
     *,
-    max_concurrent: int,
+    max_concurrent: Callable[[], int],
     halving: Halving | None = None,
 ) -> None:
     """Run trials under Ray Tune until all have ended. If one fails, the others still run.
@@ -133,7 +151,7 @@ def run_trials(
         run_trial: Runs a trial and returns its score; picklable. It is run in the driver's working directory.
         search: The trials to run, or the search that finds them.
         events: Receiver of every trial's events, on the driver.
-        max_concurrent: Largest number of trials at once.
+        max_concurrent: Returns the largest number of trials at once. It is asked again every few seconds.
         halving: Stops trials that are behind; None lets all run to the end.
 
     Raises:
@@ -153,12 +171,17 @@ def run_trials(
 
         return {_SCORE: run_trial(config[_TRIAL], report)}
 
-    searcher: Searcher | None = None
+    searcher: ConcurrencyLimiter | BasicVariantGenerator
     space: dict[str, Any] = {}
     if isinstance(search, Estimator):
-        searcher, num_samples = _Optuna(search), search.num_trials
+        searcher, num_samples = ConcurrencyLimiter(_Optuna(search), max_concurrent()), search.num_trials
     else:
+        searcher = BasicVariantGenerator(max_concurrent=max_concurrent())
         space, num_samples = {_TRIAL: tune.grid_search([dict(trial) for trial in search])}, 1
+
+    def follow_the_cluster() -> None:
+        searcher.max_concurrent = max_concurrent()
+
     scheduler = None
     if halving is not None:
         scheduler = ASHAScheduler(
@@ -176,10 +199,10 @@ def run_trials(
         tuner = tune.Tuner(
             tune.with_resources(trainable, tune.PlacementGroupFactory([{this_node: 0.001}])),
             param_space=space,
-            tune_config=tune.TuneConfig(
-                search_alg=searcher, scheduler=scheduler, num_samples=num_samples, max_concurrent_trials=max_concurrent
+            tune_config=tune.TuneConfig(search_alg=searcher, scheduler=scheduler, num_samples=num_samples),
+            run_config=tune.RunConfig(
+                name="trials", storage_path=scratch, verbose=0, callbacks=[_Listener(events, follow_the_cluster)]
             ),
-            run_config=tune.RunConfig(name="trials", storage_path=scratch, verbose=0, callbacks=[_Listener(events)]),
         )
         tuner.fit()
     if halving is not None:
@@ -213,18 +236,31 @@ class _Optuna(OptunaSearch):
 
 
 class _Listener(Callback):
-    """Pass on the events of Tune's trials."""
+    """Pass on the events of Tune's trials.
 
-    def __init__(self, events: TrialEvents) -> None:
+    Args:
+        events: Receiver of the events.
+        follow_the_cluster: Called every few seconds, between two steps of Tune.
+    """
+
+    def __init__(self, events: TrialEvents, follow_the_cluster: Callable[[], None]) -> None:
         self._events = events
-        self._cleans_until = self._cleaned = 0.0
+        self._follow_the_cluster = follow_the_cluster
+        self._cleans_until = self._cleaned = self._followed = 0.0
 
     def on_step_end(self, iteration: int, trials: list[Trial], **_: object) -> None:
-        """Remove abandoned groups for a while after a trial was stopped, since waiting trials need their resources."""
+        """Look at the cluster.
+
+        For a while after a trial was stopped, remove abandoned groups, since waiting trials need their resources.
+        """
         now = time.monotonic()
+        if now - self._followed > _SECONDS_BETWEEN_LOOKS:
+            self._followed = now
+            self._follow_the_cluster()
         if now < self._cleans_until and now - self._cleaned > _SECONDS_BETWEEN_CLEANINGS:
             self._cleaned = now
             remove_abandoned_groups()
+            remove_abandoned_rooms()
 
     def on_trial_start(self, iteration: int, trials: list[Trial], trial: Trial, **_: object) -> None:
         self._events.started(trial.config[_TRIAL])

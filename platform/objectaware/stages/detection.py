@@ -30,7 +30,7 @@ from objectaware.detection.detect import (
     published_detector,
 )
 from objectaware.detection.fine_tuning import open_training, run_fine_tuning
-from objectaware.distributed.cluster import Need
+from objectaware.distributed.room import Need
 from objectaware.distributed.task import run_task, run_tasks
 from objectaware.distributed.train import train_on_ray, training_needs
 from objectaware.evaluate.coverage import Coverage
@@ -116,10 +116,11 @@ def check_detection(config: DetectionConfig) -> None:
 def _measure(run: StageRun, config: DetectionConfig, network: str, known: Sequence[str]) -> dict[str, Any]:
     num_shares = config.execution.num_workers
     shares = [(config, network, run.folder.child("shares"), share, num_shares) for share in range(num_shares)]
-    found = run_tasks(find_share, shares, use_gpu=bool(config.execution.use_gpu))
+    wait = config.execution.max_wait_minutes
+    found = run_tasks(find_share, shares, use_gpu=bool(config.execution.use_gpu), max_wait_minutes=wait)
     records = [record for share in found for record in share]
     run.folder.write_bytes(RESULTS_NAME, json.dumps(records).encode())
-    scores = run_task(score, config, records, known)
+    scores = run_task(score, config, records, known, max_wait_minutes=wait)
     values: dict[str, Any] = {"detections": run.folder.child(RESULTS_NAME).uri}
     for kind, (measures, by_category) in scores.items():
         values |= {f"{kind}_ap": measures["ap"], kind: measures, f"{kind}_by_category": by_category}

@@ -19,7 +19,7 @@ from objectaware.data.dataset import Dataset
 from objectaware.data.images import Images
 from objectaware.data.sets.coco import CocoDataset
 from objectaware.data.storage import Storage
-from objectaware.distributed.cluster import num_gpus
+from objectaware.distributed.room import num_gpus
 from objectaware.distributed.task import run_task, run_tasks
 from objectaware.errors import InputError
 from objectaware.evaluate.coverage import (
@@ -33,7 +33,7 @@ from objectaware.evaluate.coverage import (
 from objectaware.evaluate.features import PART_SIZE, FeatureSet, compute_features, finished_parts, write_part
 from objectaware.methods.backbones import channels_last
 from objectaware.methods.checkpoint import load_encoder, local_checkpoint
-from objectaware.model import CheckpointAddress, Execution, Positive, Side
+from objectaware.model import CheckpointAddress, Positive, Side, StageExecution
 from objectaware.stages.identity import RESULT_FILE, STAGE_FILE, checkpoint_hash, recipe, stage_identity
 from objectaware.stages.registry import stage
 from objectaware.stages.runner import Computation, Context, StageRun
@@ -46,15 +46,15 @@ Config = TypeVar("Config", bound="FeatureConfig")
 _TASKS_A_WORKER = 4
 
 
-class EvaluateExecution(Execution):
+class EvaluateExecution(StageExecution):
     """How an evaluation of features runs.
 
     Attributes:
-        num_workers: Number of processes that compute features. By default one per GPU of the Ray in use, or one if it
-            has no GPU.
+        num_workers: Number of processes that compute features. By default one per GPU that the Ray in use has or can
+            have, or one if it can have none.
         num_loader_threads: Number of threads per process that decode images.
         num_compute_threads: Number of threads per process that compute on a CPU.
-        use_gpu: Whether each process takes one GPU. By default true if the Ray in use has GPUs.
+        use_gpu: Whether each process takes one GPU. By default true if the Ray in use has GPUs or can have some.
         max_memory_mib: Memory in MiB that the solver of linear evaluation may take, on the device where it computes.
             Larger features are streamed from storage, and each step of the solver passes over them once.
     """
@@ -422,7 +422,8 @@ def run_on_features(function: Callable[..., Result], config: FeatureConfig, *arg
     """Run a function of a configuration and of features as one task, on a GPU if the configuration says so."""
     use_gpu = bool(config.execution.use_gpu)
     num_cpus = 1 if use_gpu else config.execution.num_compute_threads
-    return run_task(function, config, *arguments, use_gpu=use_gpu, num_cpus=num_cpus)
+    wait = config.execution.max_wait_minutes
+    return run_task(function, config, *arguments, use_gpu=use_gpu, num_cpus=num_cpus, max_wait_minutes=wait)
 
 
 def known_classes(
@@ -538,6 +539,7 @@ def _compute(context: Context, config: FeatureConfig, pending: Sequence[Part]) -
         num_cpus=execution.num_loader_threads if execution.use_gpu else execution.num_compute_threads,
         at_once=num_workers,
         on_result=show,
+        max_wait_minutes=execution.max_wait_minutes,
     )
 
 

@@ -63,7 +63,7 @@ def localize(context: Context, config: LocalizeConfig) -> Computation[LocalizeCo
         compute=lambda run, config: _localize(run, config, inputs, data),
         tags={"dataset": config.data.root, "localizer": config.localizer.name},
         check=lambda config: check_localize(config, data),
-        least_needs=lambda config: localize_needs(config.execution),
+        least_needs=lambda config: localize_needs(config.execution, least=True),
     )
 
 
@@ -147,6 +147,9 @@ def _localize(run: StageRun, config: LocalizeConfig, inputs: Mapping[str, str], 
 
 
 def _show(run: StageRun, record: Mapping[str, Any]) -> None:
+    if record["kind"] == "waiting":
+        run.progress.line(record["text"])
+        return
     done, total, rate = int(record["done"]), int(record["total"]), float(record["images_per_second"])
     left = format_seconds((total - done) / rate) if rate else "?"
     run.progress.update(f"{done}/{total} images · {rate:.0f} images/s · {left} left")

@@ -248,12 +248,12 @@ def on_device(config: Config, *, has_gpus: bool) -> Config:
 
 
 def on_available_device(config: Config) -> Config:
-    """Return the configuration with `execution.use_gpu` filled in: true if the Ray in use has GPUs.
+    """Return the configuration with `execution.use_gpu` filled in: true if the Ray in use has GPUs or can have some.
 
     A cluster with fewer GPUs than the stage has processes is refused later, with the numbers in the message. Training
     on CPUs instead would silently take weeks.
     """
-    from objectaware.distributed.cluster import num_gpus
+    from objectaware.distributed.room import num_gpus
 
     return config if uses_gpu(config) is not None else on_device(config, has_gpus=num_gpus() > 0)
 

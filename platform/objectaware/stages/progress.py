@@ -127,6 +127,8 @@ class TrainingRecorder:
                     self._run.on_epoch(int(record["epoch"]), self.last_metrics)
             case "progress":
                 self._run.progress.update(self._describe(record, self.last_metrics))
+            case "waiting":
+                self._run.progress.line(record["text"])
             case "stopping":
                 self._run.progress.line("saving the state of the training; interrupt again to stop without saving")
             case "stuck":

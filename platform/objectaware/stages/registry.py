@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar, get_type_hints
 
 from objectaware.config import Model
-from objectaware.distributed.cluster import Need
+from objectaware.distributed.room import Need
 from objectaware.process import import_modules
 from objectaware.stages.machine import on_device
 from objectaware.stages.runner import Computation, Context, Stage, StageResult

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from objectaware import collector
 from objectaware.config import DataConfig, Model
 from objectaware.data.storage import Storage
-from objectaware.distributed.cluster import Need, require_resources
 from objectaware.distributed.machines import MachineWatch
+from objectaware.distributed.room import Need, require_possible
 from objectaware.errors import InputError
 from objectaware.evaluate.coverage import coverage_notices, coverage_rows
 from objectaware.stages.identity import (
@@ -272,7 +272,7 @@ class Stage(Generic[Config]):
                 services.start_ray()
                 on_device = on_available_device(config)
                 if required := work.least_needs(on_device):
-                    require_resources(self.kind, required)
+                    require_possible(self.kind, required)
                 description = {"config": config.model_dump(mode="json"), "inputs": dict(work.inputs)}
                 guarded.write_json(STAGE_FILE, {"stage": self.kind, "identity": identity, **description})
                 collector.restore()

@@ -33,8 +33,15 @@ from typing import Any
 
 from objectaware.config import GROUND_TRUTH, Model
 from objectaware.data.storage import Storage
-from objectaware.distributed.cluster import num_gpus
-from objectaware.distributed.tune import Estimator, Report, TrialStatus, num_concurrent, run_trials
+from objectaware.distributed.room import current_capacity, num_gpus
+from objectaware.distributed.tune import (
+    Estimator,
+    Report,
+    TrialStatus,
+    num_concurrent,
+    require_room_for_one,
+    run_trials,
+)
 from objectaware.evaluate.linear import paired_difference
 from objectaware.model import points_to
 from objectaware.paper import Cell, load_table
@@ -374,14 +381,22 @@ class _Sweep:
         # Tune pickles this sweep with its callbacks, and the original `start_ray` holds the command's contexts.
         self.context = replace(context, services=replace(services, start_ray=_ray_is_there))
         needs = stage_needs(stage_parts(config, checked), has_gpus=(num_gpus() > 0,))
-        at_once = num_concurrent(needs, wanted=config.execution.max_concurrent)
+        require_room_for_one(needs)
+
+        def max_concurrent() -> int:
+            return num_concurrent(needs, current_capacity(), wanted=config.execution.max_concurrent)
+
         number = search.num_trials if isinstance(search, Estimator) else len(search)
-        services.progress.line(f"{config.name}: {number} trials to run, up to {at_once} at once")
+        services.progress.line(f"{config.name}: {number} trials to run, up to {max_concurrent()} at once")
         waiting = replace(context.mode, waits=True)
         of_trials = replace(self.context, mode=waiting, computed=BegunStages(self.folder))
         try:
             run_trials(
-                TrialJob(config, of_trials, self.ledger), search, self, max_concurrent=at_once, halving=config.scheduler
+                TrialJob(config, of_trials, self.ledger),
+                search,
+                self,
+                max_concurrent=max_concurrent,
+                halving=config.scheduler,
             )
         finally:
             for tracker in self.open_runs.values():

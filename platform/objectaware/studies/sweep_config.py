@@ -131,7 +131,8 @@ class SweepExecution(Execution):
     """How a sweep runs.
 
     Attributes:
-        max_concurrent: Maximum number of trials that run at once. By default as many as the cluster has room for.
+        max_concurrent: Maximum number of trials that run at once. By default as many as the cluster has room for, and
+            more as it grows.
     """
 
     max_concurrent: Positive | None = None

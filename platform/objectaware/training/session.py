@@ -12,7 +12,8 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Protocol
@@ -201,19 +202,35 @@ class NoProgressWatch(Background):
         self._report = report
         self._watched = threading.get_ident()
         self._moved_at = time.monotonic()
+        self._is_paused = False
 
     def moved(self) -> None:
         """Start the limit again: the thread is alive."""
         self._moved_at = time.monotonic()
 
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Stop the clock for the `with` block, in which the thread waits for room on the cluster."""
+        self._is_paused = True
+        try:
+            yield
+        finally:
+            self.moved()
+            self._is_paused = False
+
     def _run(self) -> None:
-        while (left := self._moved_at + self._limit() - time.monotonic()) > 0:
+        while (left := self._seconds_left()) > 0:
             if self._stop.wait(left):
                 return
         try:
             self._report(self._place())
         finally:
             os._exit(EXIT_STATUS)
+
+    def _seconds_left(self) -> float:
+        if self._is_paused:
+            self.moved()
+        return self._moved_at + self._limit() - time.monotonic()
 
     def _limit(self) -> float:
         """Return the current limit. It becomes longer once it is over, if the thread waits for others."""
