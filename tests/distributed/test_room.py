@@ -160,18 +160,15 @@ def test_gpus_count_if_the_cluster_has_them_or_can_have_them(
     assert room.num_gpus() == number
 
 
-class _Neighbour:
-    """Holds all CPUs of the cluster until it is told to go."""
-
-    def ping(self) -> None:
-        pass
-
-
 def test_the_wait_for_a_neighbour_is_said_and_ends_with_it_or_at_the_limit(
     ray_session: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    class Neighbour:  # in the test, since a worker cannot import this module
+        def ping(self) -> None:
+            pass
+
     monkeypatch.setattr(room, "_SECONDS_UNTIL_SAID", 0.0)
-    neighbour = ray.remote(_Neighbour).options(num_cpus=ray.cluster_resources()["CPU"]).remote()
+    neighbour = ray.remote(Neighbour).options(num_cpus=ray.cluster_resources()["CPU"]).remote()
     ray.get(neighbour.ping.remote())
     before = placement_groups()
     needs, lines = [Need("readers", 2, 1)], list[str]()
