@@ -299,6 +299,8 @@ _FIELDS: dict[str, dict[str, object]] = {
         "expansion": 4,
         "remove_negative_signals": False,
         "mask_color": [1, 2, 3],
+        "min_change": 0.1,
+        "max_share": 0.5,
     },
     "classifier_cam": {"expansion": 1, "remove_negative_signals": True},
     "integrated_gradients": {"temperature": 0.5, "negatives": ["a.png"], "num_gradients": 3},
