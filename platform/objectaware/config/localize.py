@@ -156,7 +156,8 @@ PRESETS: dict[str, dict[str, Any]] = {
         "mask_threshold": 0.2,
     },
     # For the small network of the demo. In crops it saw objects larger than they are in whole pictures of the views'
-    # size (Touvron et al. 2019). It finds them best in pictures a third larger: 128 pixels after views of 96.
+    # size (Touvron et al. 2019). It found them best in pictures a third larger: 128 pixels after views of 96. The
+    # demo computes the side from that of its own views.
     "scenes": {
         "localizer": {"name": "contracam", "num_iterations": 2, "expansion": 2},
         "image_size": 128,
