@@ -44,7 +44,7 @@ end_ray() {
   local steps
   mapfile -t steps < <(jobs -p)
   [ ${#steps[@]} -eq 0 ] || kill -USR2 "${steps[@]}" 2>/dev/null || true
-  wait
+  until wait; do :; done # a signal of another step interrupts it
 }
 trap end_ray EXIT
 
