@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from objectaware.errors import InputError
 from objectaware.localize.objects import dense_crf
 
-# The window is 25 pixels on pictures of 128 pixels. It was best of three (9, 15 and 25) on embedded scenes whose objects
-# had more contrast than their backgrounds.
+# The window is 25 pixels on pictures of 128 pixels. It was best of three (9, 15 and 25) on earlier scenes, whose
+# objects had more contrast than their backgrounds.
 _WINDOW_SHARE = 25 / 128
 # Below this number of grey levels, differences are rounding errors of a picture of one colour.
 _LEAST_CONTRAST = 1e-3
