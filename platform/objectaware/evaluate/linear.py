@@ -435,6 +435,18 @@ def paired_difference(after: Sequence[float], before: Sequence[float]) -> Paired
     return PairedDifference(by_seed, mean["difference"], std["difference"])
 
 
+def paired_differences(
+    after: Sequence[Mapping[str, float]], before: Sequence[Mapping[str, float]]
+) -> dict[str, PairedDifference]:
+    """Return the differences of two trainings' numbers by name.
+
+    Args:
+        after: Numbers of one training by name, one mapping per seed.
+        before: Those of the other training for the same seeds in the same order, with the same names.
+    """
+    return {name: paired_difference([one[name] for one in after], [one[name] for one in before]) for name in after[0]}
+
+
 def bg_gap(accuracies: Mapping[str, float]) -> float:
     """Return BG-Gap: the loss of accuracy when the background no longer fits the object's class.
 

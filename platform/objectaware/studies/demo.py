@@ -18,7 +18,7 @@ from objectaware.data.dataset import Dataset
 from objectaware.data.folder import write_subset
 from objectaware.data.scenes import build_scenes
 from objectaware.errors import InputError
-from objectaware.evaluate.linear import VARIANTS, mean_and_std, paired_difference
+from objectaware.evaluate.linear import VARIANTS, mean_and_std, paired_differences
 from objectaware.model import Positive, filled
 from objectaware.recipes import merged
 from objectaware.report.tables import best_baseline, demo_tables, markdown_report
@@ -202,10 +202,10 @@ def _changes(config: DemoConfig, each: Sequence[Mapping[str, Any]]) -> dict[str,
     trainings = [result[_KINDS[config.variant]] for result in each]
     return {
         policy: {
-            test: paired_difference(
-                [one[policy][test] for one in trainings], [one["baseline"][test] for one in trainings]
-            )._asdict()
-            for test in trainings[0]["baseline"]
+            test: difference._asdict()
+            for test, difference in paired_differences(
+                [one[policy] for one in trainings], [one["baseline"] for one in trainings]
+            ).items()
         }
         for policy in config.policies
     }

@@ -26,7 +26,7 @@ from objectaware.data.dataset import Dataset
 from objectaware.data.folder import ImageFolder, write_subset
 from objectaware.data.storage import Storage
 from objectaware.errors import InputError
-from objectaware.evaluate.linear import mean_and_std, paired_difference
+from objectaware.evaluate.linear import mean_and_std, paired_difference, paired_differences
 from objectaware.evaluate.mask_scores import is_correctly_localized
 from objectaware.localize.center_box import center_box_edges
 from objectaware.localize.mask_store import read_rows
@@ -382,10 +382,10 @@ def _accuracy(names: Sequence[str], results: Mapping[Any, StageResult], seeds: S
     mean, std = mean_and_std(by_seed)
     change = {
         name: {
-            kind: paired_difference(
-                [one[name][kind] for one in by_seed], [one[names[0]][kind] for one in by_seed]
-            )._asdict()
-            for kind in _MEASUREMENTS
+            kind: difference._asdict()
+            for kind, difference in paired_differences(
+                [one[name] for one in by_seed], [one[names[0]] for one in by_seed]
+            ).items()
         }
         for name in names[1:]
     }

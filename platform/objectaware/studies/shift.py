@@ -8,7 +8,7 @@ from typing import Any
 from objectaware.config import DataConfig
 from objectaware.data.published import published_data, published_set
 from objectaware.errors import InputError
-from objectaware.evaluate.linear import paired_difference, shift_over_seeds, shift_result
+from objectaware.evaluate.linear import paired_differences, shift_over_seeds, shift_result
 from objectaware.report.tables import format_table
 from objectaware.stages.features import check_sources
 from objectaware.stages.runner import Context
@@ -90,11 +90,7 @@ def run_shift(
         values: dict[str, Any] = {"mean": mean, "std": std}
         if baselines:
             before, before_std = shift_over_seeds(accuracies[len(checkpoints) :])
-            paired = list(zip(cells[: len(checkpoints)], cells[len(checkpoints) :], strict=True))
-            change = {
-                name: paired_difference([after[name] for after, _ in paired], [before[name] for _, before in paired])
-                for name in mean
-            }
+            change = paired_differences(cells[: len(checkpoints)], cells[len(checkpoints) :])
             for row in table:
                 name = str(row["test set"])
                 row |= {"baseline": before[name], "baseline std": before_std[name]}

@@ -42,7 +42,7 @@ from objectaware.distributed.tune import (
     require_room_for_one,
     run_trials,
 )
-from objectaware.evaluate.linear import paired_difference
+from objectaware.evaluate.linear import paired_differences
 from objectaware.model import points_to
 from objectaware.paper import Cell, load_table
 from objectaware.report.figures import ComparedPoint, compared_lines
@@ -536,10 +536,10 @@ def change_rows(config: SweepConfig, comparisons: Sequence[Comparison]) -> list[
         if len(seeds) < 2:  # one difference has no deviation
             continue
         row: dict[str, Any] = {**comparison.values, "from": listed[0]}
+        after, before = ([one.by_seed[seed] for seed in seeds] for one in (comparison, first))
+        differences = paired_differences(after, before)
         for column in config.all_columns():
-            after, before = ([one.by_seed[seed][column] for seed in seeds] for one in (comparison, first))
-            difference = paired_difference(after, before)
-            row |= {column: difference.mean, f"{column} std": difference.std}
+            row |= {column: differences[column].mean, f"{column} std": differences[column].std}
         rows.append({**row, "seeds": len(seeds)})
     return rows
 
