@@ -1,10 +1,9 @@
 """Colours, contrast and light of `scenes`, which are the same for backgrounds, clutter and objects.
 
 Only its shape and the elements on its surface distinguish an object from the rest. For this, each picture has one
-tone, and every surface in it, whatever it belongs to, is painted by the same law: two colours around the tone, drawn
-for each surface by itself, and a pattern brought to the same contrast whether its lines are thin or broad. Objects
-and fragments of clutter are lit from a side of their own and have a rim; all of the picture lies under one uneven,
-coloured light.
+tone, and all of its surfaces are painted by the same law. Each has two colours of its own around the tone. Its pattern
+is brought to the same contrast, whether its lines are thin or broad. Objects and fragments of clutter are lit from a
+side of their own and have a rim. All of the picture lies under one uneven, coloured light.
 """
 
 from __future__ import annotations
