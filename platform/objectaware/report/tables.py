@@ -89,6 +89,15 @@ def format_rows(rows: Sequence[Mapping[str, object]]) -> str:
     return "\n".join(aligned(lines, is_text))
 
 
+def table_records(rows: Rows, deviations: Rows | None = None) -> list[dict[str, Any]]:
+    """Return a table as rows of data, for MLflow: `row`, its cells, and after them their deviations as `COLUMN std`."""
+    spread = deviations or {}
+    return [
+        {"row": row, **cells, **{f"{column} std": value for column, value in spread.get(row, {}).items()}}
+        for row, cells in rows.items()
+    ]
+
+
 def format_number(mean: float | None, std: float | None, digits: int) -> str:
     """Format a number, with its standard deviation if there is one; a dash for None and NaN."""
     if mean is None or math.isnan(mean):

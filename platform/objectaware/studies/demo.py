@@ -21,7 +21,7 @@ from objectaware.errors import InputError
 from objectaware.evaluate.linear import VARIANTS, mean_and_std, paired_differences
 from objectaware.model import Positive, filled
 from objectaware.recipes import merged
-from objectaware.report.tables import best_baseline, demo_tables, markdown_report
+from objectaware.report.tables import best_baseline, demo_tables, markdown_report, table_records
 from objectaware.stages.linear import LinearConfig
 from objectaware.stages.localization import (
     BEST_CENTER_BOX,
@@ -53,8 +53,8 @@ class _Debiasing(NamedTuple):
 
 
 _POLICIES: dict[PolicyName, _Debiasing] = {
-    # The paper's soft masks. On small pictures the network's own maps have 4 × 4 cells. Twice that comes near to the
-    # 7 × 7 cells of a picture of 224 pixels.
+    # The paper's soft masks. On pictures of 85 pixels the network's own maps have 3 × 3 cells. Twice that comes near to
+    # the 7 × 7 cells of a picture of 224 pixels.
     "background_mixup": _Debiasing(merged(PRESETS["mixup"], {"localizer": {"expansion": 2}}), {}),
     "background_hardmix": _Debiasing(PRESETS["scenes"], {"mask_field": "mask"}),
     "object_crop": _Debiasing(PRESETS["scenes"], {}),
@@ -183,12 +183,7 @@ def run_demo(context: Context, config: DemoConfig, seeds: Sequence[int]) -> dict
             mean, deviation = mean_and_std([{k: v for k, v in result.items() if k != "seed"} for result in each])
             results = {"seeds": each, "mean": mean, "std": deviation, "change": _changes(config, each)}
         for table in demo_tables(results):
-            spread = {
-                row: {f"{column} std": value for column, value in cells.items()}
-                for row, cells in (table.deviations or {}).items()
-            }
-            rows = [{"row": row, **cells, **spread.get(row, {})} for row, cells in table.rows.items()]
-            parent.log_table(table.name, rows)
+            parent.log_table(table.name, table_records(table.rows, table.deviations))
             for row, cells in table.rows.items():
                 parent.log_metrics({f"{table.name}.{row}.{column}": value for column, value in cells.items()})
         ratios = results.get("mean", results)["ratio_to_best_baseline"]

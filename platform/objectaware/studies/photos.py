@@ -33,7 +33,7 @@ from objectaware.localize.mask_store import read_rows
 from objectaware.model import Address, Fraction, Positive, Side
 from objectaware.recipes import SHIPPED_RECIPES, merged, read_recipe
 from objectaware.report.gallery import Look
-from objectaware.report.tables import format_table
+from objectaware.report.tables import format_table, table_records
 from objectaware.stages.knn import KnnConfig
 from objectaware.stages.linear import LinearConfig
 from objectaware.stages.localization import BEST_CENTER_BOX, LocalizationConfig, titled
@@ -136,11 +136,7 @@ def run_photos(context: Context, config: PhotosConfig, seeds: Sequence[int]) -> 
             "galleries": {name: f"{_masks(results, name, seeds[0])}/gallery.html" for name in photos.measured},
         }
         for title, rows, deviations in _tables(values):
-            logged = [
-                {"row": row, **cells, **{f"{column} std": one for column, one in deviations.get(row, {}).items()}}
-                for row, cells in rows.items()
-            ]
-            parent.log_table(title, logged)
+            parent.log_table(title, table_records(rows, deviations))
         for name, (data, _) in photos.measured.items():
             _log_panel(parent, name, data, _masks(results, name, seeds[0]))
     return values
