@@ -135,7 +135,7 @@ def test_a_wait_for_room_ends_where_the_user_wants_it() -> None:
 def test_workers_that_do_not_start_are_told_again_and_again_until_they_run(
     ray_session: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(train_session, "_SECONDS_BETWEEN_LINES", 0.0)
+    monkeypatch.setattr(train_session, "SECONDS_BETWEEN_LINES", 0.0)
     texts: list[str] = []
     waited = threading.Event()
 

@@ -33,7 +33,8 @@ ROOM_NAME = "room for "
 """How the names of the placement groups begin, by which stages wait. The id of the waiting actor follows, if any."""
 
 _SECONDS_UNTIL_SAID = 3.0
-_SECONDS_BETWEEN_LINES = 60.0
+SECONDS_BETWEEN_LINES = 60.0
+"""Seconds between two lines about a wait for room."""
 _SECONDS_BETWEEN_LOOKS = 0.2
 _RESOURCES = {"CPU": "num_cpus", "GPU": "num_gpus"}
 # Ray gives this label to each node that an autoscaler has started, and to the head beside it.
@@ -135,17 +136,21 @@ class Capacity:
 
     def room(self, needs: Sequence[Need]) -> float:
         """Return how many times the living nodes have room for the processes; infinite if they need nothing."""
-        totals = {resource: sum(_terms(needs, resource)) for resource in _RESOURCES}
-        return min((self.total(name) // total for name, total in totals.items() if total), default=math.inf)
+        return _times(needs, self.total)
 
     def most_room(self, needs: Sequence[Need]) -> float:
         """Return how many times the cluster can have room for the processes; infinite if that is not known."""
-        totals = {resource: sum(_terms(needs, resource)) for resource in _RESOURCES}
-        return min((self.most(name) // total for name, total in totals.items() if total), default=math.inf)
+        return _times(needs, self.most)
 
 
 def _terms(needs: Sequence[Need], resource: str) -> list[float]:
     return [need.count * need.bundle().get(resource, 0) for need in needs]
+
+
+def _times(needs: Sequence[Need], amount: Callable[[str], float]) -> float:
+    """Return how many times the processes fit into the amounts of all resources; infinite if they need nothing."""
+    totals = {resource: sum(_terms(needs, resource)) for resource in _RESOURCES}
+    return min((amount(name) // total for name, total in totals.items() if total), default=math.inf)
 
 
 def refusal(stage: str, needs: Sequence[Need], capacity: Capacity, *, of: str = "") -> InputError | None:
@@ -199,7 +204,7 @@ def waiting_line(stage: str, needs: Sequence[Need], capacity: Capacity, seconds:
     coming = ", ".join(f"{count} {name}" for name, count in sorted((capacity.coming or {}).items()))
     line = f"{stage} waits for {amounts(wanted)}: the cluster has {amounts(has)}, of which {amounts(free)} are free"
     line += f"; on their way: {coming}" if coming else "; no node is on its way" if capacity.can_grow else ""
-    return line if seconds < _SECONDS_BETWEEN_LINES else f"{line} ({seconds / 60:.0f} min)"
+    return line if seconds < SECONDS_BETWEEN_LINES else f"{line} ({seconds / 60:.0f} min)"
 
 
 def show_on_stderr(line: str) -> None:
@@ -240,9 +245,9 @@ def wait_for_room(
         InputError: The processes need more than the cluster can have; the message shows the sum.
         NoRoomError: There was no room within `max_wait_minutes`.
     """
-    require_possible(stage, needs)
+    capacity = require_possible(stage, needs)
     bundles = [need.bundle() for need in needs for _ in range(need.count) if need.bundle()]
-    if not bundles or Capacity(ray_nodes(), free_resources()).has_free(needs):
+    if not bundles or capacity.has_free(needs):
         return False
     group = placement_group(bundles, name=f"{ROOM_NAME}{ray.get_runtime_context().get_actor_id() or ''}")
     try:
@@ -284,7 +289,7 @@ def _wait(stage: str, needs: Sequence[Need], group: PlacementGroup, minutes: flo
                 assert minutes is not None
                 raise NoRoomError.after(minutes, line)
             say(line)
-            next_line += _SECONDS_BETWEEN_LINES
+            next_line += SECONDS_BETWEEN_LINES
         time.sleep(_SECONDS_BETWEEN_LOOKS)
     if line:
         say(f"{stage}: there is room")

@@ -31,7 +31,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from objectaware import collector
 from objectaware.config import PretrainConfig
 from objectaware.data.storage import Storage
-from objectaware.distributed.room import Need, NoRoomError, current_capacity, waiting_line
+from objectaware.distributed.room import SECONDS_BETWEEN_LINES, Need, NoRoomError, current_capacity, waiting_line
 from objectaware.process import Background
 from objectaware.training.loop import checkpoint_name
 from objectaware.training.session import NoProgressWatch, StoppedError, is_terminated
@@ -43,7 +43,6 @@ Sink = Any
 """Handle of a `RecordSink` actor. Ray's handles have no type."""
 
 _SECONDS_BETWEEN_DRAINS = 0.3
-_SECONDS_BETWEEN_LINES = 60.0
 
 _logger = logging.getLogger(__name__)
 
@@ -155,7 +154,7 @@ class RecordPump(Background):
             self._pass_on()
             now = time.monotonic()
             if self._started_at is not None and now >= self._next_line:
-                self._next_line = now + _SECONDS_BETWEEN_LINES
+                self._next_line = now + SECONDS_BETWEEN_LINES
                 line = waiting_line("training", self._needs, current_capacity(), now - self._started_at)
                 self._call({"kind": "waiting", "text": line})
 
@@ -171,7 +170,7 @@ class RecordPump(Background):
                     self._stopped.set()
                 case "starting":
                     self._started_at = time.monotonic()
-                    self._next_line = self._started_at + _SECONDS_BETWEEN_LINES
+                    self._next_line = self._started_at + SECONDS_BETWEEN_LINES
                 case "running":
                     self._started_at = None
             self._call(record)
