@@ -35,7 +35,7 @@ from objectaware.errors import Finding, InputError, one_line
 from objectaware.process import job_variables, submission_id
 
 if TYPE_CHECKING:
-    from ray.util.state.common import PlacementGroupState
+    from ray.util.state.common import ActorState, PlacementGroupState
 
 _KNOCK_SECONDS = 10.0
 _MIN_LOGICAL_CPUS = 8
@@ -230,16 +230,7 @@ def remove_abandoned_groups() -> bool:
     Returns:
         Whether workers of a training are still alive.
     """
-    from ray.util.state import list_actors
-
-    context = ray.get_runtime_context()
-    workers = list_actors(
-        address=context.gcs_address,
-        filters=[("class_name", "=", "RayTrainWorker"), ("job_id", "=", context.get_job_id())],
-        detail=True,
-        limit=_MAX_LISTED,
-        raise_on_missing_output=False,
-    )
+    workers = _actors(("class_name", "=", "RayTrainWorker"), detail=True)
     living = {worker.placement_group_id for worker in workers if worker.state != "DEAD"}
     for name in {worker.placement_group_id for worker in workers if worker.placement_group_id} - living:
         _remove(name)
@@ -248,21 +239,27 @@ def remove_abandoned_groups() -> bool:
 
 def remove_abandoned_rooms() -> None:
     """Remove the placement groups by which trials of this driver waited for room when they were stopped."""
-    from ray.util.state import list_actors
-
     waiting = {group.placement_group_id: group.name.removeprefix(ROOM_NAME) for group in _groups(ROOM_NAME)}
     if not any(waiting.values()):
         return
+    living = {actor.actor_id for actor in _actors(("state", "!=", "DEAD"))}
+    for name, actor_id in waiting.items():
+        if actor_id and actor_id not in living:
+            _remove(name)
+
+
+def _actors(wanted: tuple[str, str, str], *, detail: bool = False) -> list[ActorState]:
+    """Return the actors of this driver that a filter of Ray's lets through."""
+    from ray.util.state import list_actors
+
     context = ray.get_runtime_context()
-    living = list_actors(
+    return list_actors(
         address=context.gcs_address,
-        filters=[("job_id", "=", context.get_job_id()), ("state", "!=", "DEAD")],
+        filters=[("job_id", "=", context.get_job_id()), wanted],
+        detail=detail,
         limit=_MAX_LISTED,
         raise_on_missing_output=False,
     )
-    for name, actor_id in waiting.items():
-        if actor_id and actor_id not in {actor.actor_id for actor in living}:
-            _remove(name)
 
 
 def wait_and_remove_abandoned_groups(seconds: float) -> None:
