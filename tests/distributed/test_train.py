@@ -405,11 +405,16 @@ def _run(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
 
 
-def test_a_process_that_does_not_move_tells_where_it_stands_and_ends() -> None:
-    done = _run(HANGS_AFTER_SOME_STEPS)
+@pytest.mark.parametrize(
+    ("program", "before"),
+    [(HANGS_AFTER_SOME_STEPS, "all steps"), (WAITS_FOR_ROOM, "there is room")],
+    ids=["after some steps", "once it has had to wait for room"],
+)
+def test_a_process_that_does_not_move_tells_where_it_stands_and_ends(program: str, before: str) -> None:
+    done = _run(program)
     assert done.returncode == EXIT_STATUS, done.stderr
-    steps, place = done.stdout.split("\n", 1)
-    assert steps == "all steps"
+    said, place = done.stdout.split("\n", 1)
+    assert said == before
     assert "wait_for_a_disk_that_is_away" in place
 
 
@@ -421,14 +426,6 @@ def test_a_process_that_has_ended_its_work_is_left_alone() -> None:
 def test_a_process_that_waits_for_others_leaves_it_to_them_to_tell_first() -> None:
     itself, for_others = (float(_run(WAITS, what).stdout) for what in ("for itself", "for others"))
     assert 0.5 <= itself < 3.5 <= for_others
-
-
-def test_a_process_that_waits_for_room_is_left_alone_until_it_has_it() -> None:
-    done = _run(WAITS_FOR_ROOM)
-    assert done.returncode == EXIT_STATUS, done.stderr
-    there_is_room, place = done.stdout.split("\n", 1)
-    assert there_is_room == "there is room"
-    assert "wait_for_a_disk_that_is_away" in place
 
 
 @pytest.mark.slow
