@@ -54,19 +54,24 @@ def nodes():
     return [{"Alive": True}] * (len(rays.read_text().split()) if len(asked) > 1 and rays.exists() else 1)
 """
 PYTHON = """\
-if [ "$1" = -c ]; then exec REAL "$@"; fi
-save() {
-  num=0
-  for ray in $(cat "$LOG.rays"); do kill -0 "$ray" && num=$((num + 1)); done
-  echo "saved beside $num Rays"
-  kill $!
-  exit 3
-}
-trap save TERM
-echo "$PPID" >"$LOG.batch"
-echo "job: $* at $RAY_ADDRESS beside $(wc -l <"$LOG.rays") Rays"
-[ "$3" != --wait ] || { sleep 600 & wait $!; }
-exit "${STATUS:-5}"
+if [ "$1" = -c ]; then exec REAL "$@"; else exec REAL MODULES/driver.py "$@"; fi
+"""
+# Signals are blocked until it waits for them. A shell that waits for a child can lose one that comes as it starts it.
+DRIVER = """\
+import os
+import signal
+import sys
+from pathlib import Path
+signals = {signal.SIGTERM, signal.SIGUSR1}
+signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+log = os.environ["LOG"]
+Path(log + ".batch").write_text(str(os.getppid()))
+rays = Path(log + ".rays").read_text().split()
+print("job:", *sys.argv[1:], "at", os.environ["RAY_ADDRESS"], "beside", len(rays), "Rays", flush=True)
+if "--wait" in sys.argv and signal.sigwait(signals) == signal.SIGTERM:
+    print("saved beside", sum(Path("/proc", ray).exists() for ray in rays), "Rays", flush=True)
+    sys.exit(3)
+sys.exit(5)
 """
 PROGRAMS = {"srun": SRUN, "ray": RAY, "python": PYTHON, "scontrol": SCONTROL, "scancel": SCANCEL}
 
@@ -75,16 +80,19 @@ PROGRAMS = {"srun": SRUN, "ray": RAY, "python": PYTHON, "scontrol": SCONTROL, "s
 def environment(tmp_path: Path) -> dict[str, str]:
     folder = tmp_path / ".venv" / "bin"
     folder.mkdir(parents=True)
+    modules = tmp_path / "modules"
+    modules.mkdir()
     for name, text in PROGRAMS.items():
-        (folder / name).write_text(f"#!/usr/bin/env bash\n{text.replace('REAL', sys.executable)}\n")
+        program = text.replace("REAL", sys.executable).replace("MODULES", str(modules))
+        (folder / name).write_text(f"#!/usr/bin/env bash\n{program}\n")
         (folder / name).chmod(0o755)
-    (tmp_path / "modules").mkdir()
-    (tmp_path / "modules" / "ray.py").write_text(RAY_MODULE)
+    (modules / "ray.py").write_text(RAY_MODULE)
+    (modules / "driver.py").write_text(DRIVER)
     (tmp_path / "cluster").symlink_to(CLUSTER)
     return {
         **os.environ,
         "LOG": str(tmp_path / "log"),
-        "PYTHONPATH": str(tmp_path / "modules"),
+        "PYTHONPATH": str(modules),
         "STATE": "RUNNING",
         "SLURM_SUBMIT_DIR": str(tmp_path),
         "SLURM_JOB_ID": f"{os.getpid()}0007",
@@ -143,7 +151,7 @@ def test_a_job_saves_beside_a_running_ray_and_goes_on_later(
                 job.send_signal(signal.SIGUSR1)
             case "done in time":
                 (driver,) = [child for child in psutil.Process(job.pid).children() if "--wait" in child.cmdline()]
-                driver.children()[0].kill()
+                driver.send_signal(signal.SIGUSR1)
         assert job.stdout.read() == ("" if how == "done in time" else "saved beside 2 Rays\n")
     assert job.returncode == (5 if how == "done in time" else 3)
     log = (tmp_path / "log").read_text()
