@@ -211,7 +211,9 @@ def _group_steps(
         localizer=ContraCAM(num_iterations=_NUM_ITERATIONS, expansion=_EXPANSION),
         execution=LocalizeExecution(num_compute_threads=1),
     )
-    plan = GroupPlan.of(manifest, config)
+    plan = GroupPlan.of(
+        manifest, config.localizer, group_size=config.group_size, seed=config.seed, image_size=config.image_size
+    )
     cam_actor, crf_actor = CamActor(config), CrfActor(config, masks)
 
     def cam_step() -> pa.Table:

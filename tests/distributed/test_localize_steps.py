@@ -249,8 +249,14 @@ def test_failed_images_are_rows_of_their_own(tmp_path: Path) -> None:
     assert rows[2].cam[0, 0] == pytest.approx(0.9, abs=1 / 255)
 
 
-def _plan(root: Path, *, group_size: int = 10) -> GroupPlan:
-    return GroupPlan.of(Manifest.of(ImageFolder.scan(root)), _config(group_size=group_size))
+def _plan(root: Path, config: LocalizeConfig) -> GroupPlan:
+    return GroupPlan.of(
+        Manifest.of(ImageFolder.scan(root)),
+        config.localizer,
+        group_size=config.group_size,
+        seed=config.seed,
+        image_size=config.image_size,
+    )
 
 
 def _read(plan: GroupPlan, group: int) -> dict[str, list[object]]:
@@ -260,7 +266,7 @@ def _read(plan: GroupPlan, group: int) -> dict[str, list[object]]:
 
 def test_groups_are_the_manifests(tiny_images: Path) -> None:
     manifest = Manifest.of(ImageFolder.scan(tiny_images))
-    plan = GroupPlan.of(manifest, _config(group_size=10, seed=3))
+    plan = _plan(tiny_images, _config(group_size=10, seed=3))
     expected = manifest.groups(10, 3)
     assert plan.num_groups == len(expected) == 5
     for group, members in enumerate(expected):
@@ -268,34 +274,33 @@ def test_groups_are_the_manifests(tiny_images: Path) -> None:
 
 
 def test_only_the_short_last_group_is_filled_up(tiny_images: Path) -> None:
-    plan = _plan(tiny_images)
+    plan = _plan(tiny_images, _config(group_size=10))
     assert [len(plan.fillers(group)) for group in range(5)] == [0, 0, 0, 0, 6]
     np.testing.assert_array_equal(plan.fillers(4), plan.members(0)[:6])
 
 
 @pytest.mark.parametrize("group_size", [44, 100, 11])
 def test_nothing_is_filled_where_nothing_is_missing(tiny_images: Path, group_size: int) -> None:
-    plan = _plan(tiny_images, group_size=group_size)
+    plan = _plan(tiny_images, _config(group_size=group_size))
     assert all(len(plan.fillers(group)) == 0 for group in range(plan.num_groups))
 
 
 def test_given_negatives_go_with_every_group(ray_session: None, tiny_images: Path) -> None:
     manifest = Manifest.of(ImageFolder.scan(tiny_images))
     chosen = [manifest.image_ids[7], manifest.image_ids[2], manifest.image_ids[7]]
-    plan = GroupPlan.of(manifest, _config(group_size=20, localizer=ContraCAM(negatives=tuple(chosen))))
+    plan = _plan(tiny_images, _config(group_size=20, localizer=ContraCAM(negatives=tuple(chosen))))
     assert [plan.fillers(group).tolist() for group in range(3)] == [[7, 2]] * 3
     row = _read(plan, 2)
     assert row["filler_ids"] == [chosen[:2]]
     assert len(row["filler"][0]) == 2 * 32 * 32 * 3
     with pytest.raises(InputError, match=r"negatives = giraffe\.jpg: is not an image"):
-        GroupPlan.of(manifest, _config(group_size=20, localizer=ContraCAM(negatives=("giraffe.jpg",))))
+        _plan(tiny_images, _config(group_size=20, localizer=ContraCAM(negatives=("giraffe.jpg",))))
 
 
 def test_a_given_negative_that_cannot_be_read_is_refused(ray_session: None, tmp_path: Path) -> None:
     cv2.imwrite(str(tmp_path / "a.png"), np.zeros((4, 4, 3), dtype=np.uint8))
     (tmp_path / "b.png").write_bytes(b"")
-    manifest = Manifest.of(ImageFolder.scan(tmp_path))
-    plan = GroupPlan.of(manifest, _config(group_size=2, localizer=ContraCAM(negatives=("b.png",))))
+    plan = _plan(tmp_path, _config(group_size=2, localizer=ContraCAM(negatives=("b.png",))))
     with pytest.raises(InputError, match=r"^negatives = b\.png: the file is empty"):
         _read(plan, 0)
 
@@ -305,7 +310,7 @@ def _alone(folder: Path, config: LocalizeConfig, *, num_good: int, num_bad: int 
     for number in range(num_good + num_bad):
         content = cv2.imencode(".png", np.full((8, 8, 3), number, dtype=np.uint8))[1].tobytes()
         (folder / f"{number}.png").write_bytes(content if number < num_good else b"")
-    plan = GroupPlan.of(Manifest.of(ImageFolder.scan(folder)), config)
+    plan = _plan(folder, config)
     (row,) = group_table(plan, plan.num_groups - 1).to_pylist()
     assert len(row["pixels"]) == row["errors"].count("") * 32 * 32 * 3
     return sorted(row["errors"])
@@ -333,7 +338,7 @@ def test_images_that_need_no_more_are_localized(num_good: int, config: LocalizeC
 
 
 def test_a_group_is_read_and_squashed(ray_session: None, tiny_images: Path) -> None:
-    plan = _plan(tiny_images)
+    plan = _plan(tiny_images, _config(group_size=10))
     row = _read(plan, 4)
     images = ImageFolder.scan(tiny_images)
     members = plan.members(4).tolist()
@@ -353,7 +358,7 @@ def test_an_unreadable_image_keeps_its_place_and_says_why(ray_session: None, tmp
     for name in "abc":
         cv2.imwrite(str(tmp_path / f"{name}.png"), np.full((8, 8, 3), ord(name), dtype=np.uint8))
     (tmp_path / "b.png").write_bytes(b"")
-    plan = _plan(tmp_path)
+    plan = _plan(tmp_path, _config(group_size=10))
     row = _read(plan, 0)
     names = row["image_ids"][0]
     failed = names.index("b.png")

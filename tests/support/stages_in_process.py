@@ -101,7 +101,9 @@ def _kept(session: LocalSession, working: Path, folder: Storage, num_epochs: int
 def _localize(
     config: LocalizeConfig, *, manifest: Manifest, store: Storage, on_record: Callable[[Record], None]
 ) -> LocalizeSummary:
-    plan = GroupPlan.of(manifest, config)
+    plan = GroupPlan.of(
+        manifest, config.localizer, group_size=config.group_size, seed=config.seed, image_size=config.image_size
+    )
     cam, crf = CamActor(config), CrfActor(config, store)
     summary = LocalizeSummary(num_images=len(manifest))
     for group in range(plan.num_groups):

@@ -106,7 +106,9 @@ def localize(
         NoProgressError: No group was done for half an hour, although there was room.
         Exception: Any other error of a process, with its traceback in its notes.
     """
-    plan = GroupPlan.of(manifest, config)
+    plan = GroupPlan.of(
+        manifest, config.localizer, group_size=config.group_size, seed=config.seed, image_size=config.image_size
+    )
     summary = LocalizeSummary(num_images=len(manifest))
     finished = finished_shards(store)
     for group in sorted(finished):

@@ -23,7 +23,7 @@ import torch
 from numpy.typing import NDArray
 
 from objectaware import collector
-from objectaware.config import LocalizeConfig
+from objectaware.config import LocalizeConfig, Localizer
 from objectaware.data.folder import Manifest
 from objectaware.data.images import UnreadableImage, read_image, resize_image
 from objectaware.data.storage import Storage
@@ -83,22 +83,29 @@ class GroupPlan:
     needs_negatives: bool
 
     @classmethod
-    def of(cls, manifest: Manifest, config: LocalizeConfig) -> GroupPlan:
+    def of(cls, manifest: Manifest, localizer: Localizer, *, group_size: int, seed: int, image_size: int) -> GroupPlan:
         """Cut a data set into groups by its manifest.
+
+        Args:
+            manifest: The images.
+            localizer: Says which negatives an image has.
+            group_size: Images per group.
+            seed: Seed of the groups.
+            image_size: Side that images are squashed to, in pixels.
 
         Raises:
             InputError: One of the negatives is not an image of the data set.
         """
-        negatives = config.localizer.only_negatives
+        negatives = localizer.only_negatives
         return cls(
             root=manifest.root,
             image_ids=pa.array(manifest.image_ids, pa.string()),
-            order=np.concatenate(manifest.groups(config.group_size, config.seed)),
-            group_size=config.group_size,
-            filler=manifest.negatives_filler(config.group_size, config.seed),
-            image_size=config.image_size,
+            order=np.concatenate(manifest.groups(group_size, seed)),
+            group_size=group_size,
+            filler=manifest.negatives_filler(group_size, seed),
+            image_size=image_size,
             negatives=None if negatives is None else negative_indices(manifest, negatives),
-            needs_negatives=config.localizer.needs_negatives,
+            needs_negatives=localizer.needs_negatives,
         )
 
     @property

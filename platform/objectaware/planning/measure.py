@@ -386,7 +386,14 @@ class MeasuredGroup:
         assert isinstance(images, ImageFolder)
         self._images, self._data, self._checkpoint, self._store = images, data, checkpoint, store
         self._on_gpu, self._size = config.device == "cuda", config.image_size
-        self._plan = GroupPlan.of(Manifest.of(images), self._config(checkpoint))
+        localize = self._config(checkpoint)
+        self._plan = GroupPlan.of(
+            Manifest.of(images),
+            localize.localizer,
+            group_size=localize.group_size,
+            seed=localize.seed,
+            image_size=localize.image_size,
+        )
         self._table = group_table(self._plan, 0)
         masked = self._cam_actor(checkpoint, expansion=1)(self._table)
         # An untrained network may find nothing, and an empty mask gets no CRF.
