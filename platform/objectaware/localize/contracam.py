@@ -241,8 +241,7 @@ def contracam(
     channels are α_k = ReLU(∂s/∂A^k) (eq. 2). The mask is the maximum of the iterations' CAMs.
 
     The images of the batch are each other's negatives. To use further images only as negatives, pass them in the same
-    batch and drop their rows of the result. To make them the only negatives, as in the paper's giraffe-only batch, put
-    them last and give their number as `num_negatives`.
+    batch and drop their rows of the result.
 
     Args:
         images: (N, 3, H, W), normalised as in training; the paper squashes pictures to 224×224.
@@ -255,12 +254,11 @@ def contracam(
         remove_negative_signals: Whether to keep only positive α, the trick of eq. 2; False is the paper's ablation.
         temperature: τ of the score; the official code uses 1.
         mask_color: Normalised colour (3,) that replaces masked pixels; by default the mean colour of the batch.
-        num_negatives: M: the last M images are every image's only negatives; by default all N are.
-        is_self: Boolean (N, M): whether an image and a negative are the same picture. Such a picture is not a negative
-            of that image. By default True where the negative is the image's own row.
-        min_change: End an image's iterations by the growth of its mask (`goes_on`), which is not in the paper.
-        max_share: End an image's iterations by the share that its mask covers (`goes_on`), which is not in the paper.
-            An image that has ended stays in the batch as a negative, with the mask that it keeps.
+        num_negatives: M: the last M images are the only negatives, as in the paper's giraffe-only batch; N by default.
+        is_self: Boolean (N, M): whether an image and a negative are the same picture, which is then left out. By
+            default True where the negative is the image's own row.
+        min_change: End an image's iterations by the growth of its mask, which is not in the paper (see `goes_on`).
+        max_share: The same by the share that its mask covers. An image that has ended stays a negative of the others.
         compat: None, or "official" for the official code's positive, summed over the batch (`contrastive_score`).
         on_iteration: Function that receives the CAM (N, 1, H, W) of each iteration.
 
@@ -275,8 +273,7 @@ def contracam(
     check_contrastive(images, features, projector, temperature)
     own = negatives_that_are_self(len(images), num_negatives, is_self, images.device)
     original = images.detach().float()
-    color = original.mean(dim=(0, 2, 3)) if mask_color is None else mask_color.to(original)
-    color = color.view(1, 3, 1, 1)
+    color = (original.mean(dim=(0, 2, 3)) if mask_color is None else mask_color.to(original)).view(1, 3, 1, 1)
     empty = without_content(original)
     mask = torch.zeros_like(original[:, :1])
     running = torch.ones(len(images), dtype=torch.bool, device=images.device)
@@ -292,8 +289,7 @@ def contracam(
             masked = (original * (1 - mask)).add_(color * mask)  # in place: allocating another batch costs time
             activations = activations_of(features, masked.to(images.dtype))
         weights = _map_weights(activations, projector, score)
-        if remove_negative_signals:
-            weights = weights.relu()
+        weights = weights.relu() if remove_negative_signals else weights
         cam = class_activation_map(activations.maps, weights, (images.shape[2], images.shape[3]))
         cam = cam.masked_fill(empty, 0.0)
         grown = torch.maximum(mask, cam)
