@@ -36,15 +36,29 @@ export RAY_AUTH_TOKEN
 job=''
 told=''
 again=''
-trap 'told=yes; again=yes; [ -z "$job" ] || kill -TERM "$job" 2>/dev/null || true' USR1
+# Each node of a step that is preempted sends a SIGUSR1; the first says it all.
+trap 'trap "" USR1; told=yes; again=yes; [ -z "$job" ] || kill -TERM "$job" 2>/dev/null || true' USR1
 trap 'told=yes; [ -z "$job" ] || kill -TERM "$job" 2>/dev/null || true' TERM
+
+# Waits for a child, and sets `status`. A signal interrupts `wait`. It is asked again, as it then has not told the child's
+# status. Where the signal came just as the child ended, bash takes the child for running, and would wait for ever. The
+# status is then the signal's.
+await() {
+  while true; do
+    told=''
+    status=0
+    wait "$1" || status=$?
+    [ -n "$told" ] || break
+    if ! kill -0 "$1" 2>/dev/null && jobs -rp | grep -qx "$1"; then break; fi
+  done
+}
 
 # Ends the nodes' Ray with their steps, also where this script ends early. cluster/slurm-node.sh says why by SIGUSR2.
 end_ray() {
-  local steps
+  local steps step status
   mapfile -t steps < <(jobs -p)
   [ ${#steps[@]} -eq 0 ] || kill -USR2 "${steps[@]}" 2>/dev/null || true
-  until wait; do :; done # a signal of another step interrupts it
+  for step in "${steps[@]}"; do await "$step"; done
 }
 trap end_ray EXIT
 
@@ -94,13 +108,7 @@ if [ -z "$told" ]; then
   python "jobs/$1.py" "${@:2}" &
   job=$!
   [ -z "$told" ] || kill -TERM "$job" # it came between the two
-  while true; do
-    told=''
-    status=0
-    wait "$job" || status=$?
-    # Interrupted by the signal, it has not told the job's status, whether the job has ended since or not.
-    [ -n "$told" ] || break
-  done
+  await "$job"
 fi
 
 end_ray
