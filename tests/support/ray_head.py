@@ -9,8 +9,8 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,12 +33,16 @@ class RayHead:
 
 
 @contextmanager
-def ray_head(folder: Path, variables: dict[str, str]) -> Iterator[RayHead]:
+def ray_head(
+    folder: Path, variables: dict[str, str], *, num_cpus: int = 8, arguments: Sequence[str] = ()
+) -> Iterator[RayHead]:
     """Starts `ray start --head`, protected by a token, on free ports of loopback, and ends it.
 
     Args:
         folder: Its home and temporary files; its path has to be short.
         variables: Environment variables of the head, which its jobs inherit.
+        num_cpus: CPUs of the head.
+        arguments: Further arguments of `ray start`.
     """
     home = folder / "home"
     home.mkdir(parents=True)
@@ -57,8 +61,9 @@ def ray_head(folder: Path, variables: dict[str, str]) -> Iterator[RayHead]:
         "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
     }
     command = [str(programs / "ray"), "start", "--head", "--block", "--node-ip-address=127.0.0.1", "--port=0"]
-    command += [f"--dashboard-port={dashboard}", f"--dashboard-agent-listen-port={agent}", "--num-cpus=8"]
+    command += [f"--dashboard-port={dashboard}", f"--dashboard-agent-listen-port={agent}", f"--num-cpus={num_cpus}"]
     command += [f"--ray-client-server-port={client}", "--object-store-memory=200000000", f"--temp-dir={folder / 'ray'}"]
+    command += arguments
     address = f"http://127.0.0.1:{dashboard}"
     with (folder / "head.log").open("wb") as log:
         head = subprocess.Popen(
@@ -73,7 +78,7 @@ def ray_head(folder: Path, variables: dict[str, str]) -> Iterator[RayHead]:
             try:
                 head.wait(timeout=180)
             finally:
-                if head.poll() is None:
+                with suppress(ProcessLookupError):  # nodes that it did not start itself, or a head that hangs
                     os.killpg(head.pid, signal.SIGKILL)
 
 
