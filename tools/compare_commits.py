@@ -281,6 +281,7 @@ _READERS: Mapping[str, Callable[[Path], Any]] = {
     ".json": _read_json,
     ".csv": _read_csv,
     ".txt": _read_lines,
+    ".sha256": _read_lines,
     ".md": _read_lines,
     ".html": _read_lines,
     ".png": _read_picture,

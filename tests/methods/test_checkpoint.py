@@ -1,3 +1,5 @@
+import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -6,9 +8,17 @@ import torch
 import torchvision
 from safetensors.torch import load_file
 
+from objectaware.data.storage import Storage
 from objectaware.errors import InputError
 from objectaware.methods.byol import BYOL
-from objectaware.methods.checkpoint import export_backbone, load_encoder, load_state, save_checkpoint, untrained
+from objectaware.methods.checkpoint import (
+    export_backbone,
+    load_encoder,
+    load_state,
+    local_checkpoint,
+    save_checkpoint,
+    untrained,
+)
 from objectaware.methods.moco import MoCo
 
 
@@ -79,6 +89,41 @@ def test_a_damaged_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "state.pt").write_bytes(b"not a checkpoint")
     with pytest.raises(InputError, match=r"state\.pt"):
         load_state(tmp_path)
+
+
+def _saved(folder: Path) -> Path:
+    save_checkpoint(folder, MoCo("resnet10_narrow", queue_size=8), {"backbone": "resnet10_narrow"}, {"next_epoch": 1})
+    return folder
+
+
+def test_the_hash_beside_a_state_is_what_sha256sum_would_write(tmp_path: Path) -> None:
+    done = subprocess.run(
+        ["sha256sum", "--check", "state.sha256"], cwd=_saved(tmp_path), capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout) == (0, "state.pt: OK\n")
+
+
+@pytest.mark.chaos(fault="a checkpoint and its hash that do not fit", holds="their names in a message")
+@pytest.mark.parametrize("read", [load_state, load_encoder])
+def test_a_state_that_is_not_the_one_of_its_hash_is_refused(tmp_path: Path, read: Callable[[Path], object]) -> None:
+    state = _saved(tmp_path) / "state.pt"
+    torch.save({**torch.load(state, weights_only=True), "next_epoch": 2}, state)
+    with pytest.raises(InputError, match=r"state\.pt: does not have the hash in state\.sha256"):
+        read(tmp_path)
+    (tmp_path / "state.sha256").write_text("half a has")
+    with pytest.raises(InputError, match=r"state\.sha256: does not begin with a SHA-256"):
+        read(tmp_path)
+    (tmp_path / "state.sha256").unlink()  # a checkpoint of an earlier version has none
+    read(tmp_path)
+
+
+def test_the_copy_of_a_remote_checkpoint_has_its_hash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = _saved(tmp_path).joinpath("state.sha256").read_bytes()
+    monkeypatch.setattr(Storage, "local_path", lambda storage, name="": None)
+    with local_checkpoint(str(tmp_path)) as copy:
+        assert copy != tmp_path
+        assert (copy / "state.sha256").read_bytes() == expected
+        load_encoder(copy)
 
 
 @pytest.mark.parametrize("name", ["resnet18", "resnet50"])

@@ -1,3 +1,4 @@
+import hashlib
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -138,6 +139,14 @@ def test_true_masks_change_with_the_files_that_they_are_read_from(tmp_path: Path
     changed.write_bytes(changed.read_bytes() + b" ")
     assert Dataset.of(data).training_truth_hash() != before
     assert Dataset.of(data).training_truth_hash(verify=True) != verified
+
+
+def test_a_checkpoints_identity_is_its_states_hash_which_may_be_written_beside_it(tmp_path: Path) -> None:
+    (tmp_path / "state.pt").write_bytes(b"weights")
+    read = checkpoint_hash(str(tmp_path))
+    assert read == hashlib.sha256(b"weights").hexdigest()
+    (tmp_path / "state.sha256").write_text(f"{'0' * 64}  state.pt\n")
+    assert checkpoint_hash(str(tmp_path)) == "0" * 64  # without reading the state
 
 
 def test_missing_inputs_are_named(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ def test_each_worker_gets_its_own_policys_state_back(trainer_in: Callable[..., T
     state = torch.load(path, weights_only=True)
     of_two = {name: torch.cat([values, values + 1]) for name, values in state["policy"].items()}
     torch.save({**state, "policy": of_two}, path)
+    path.with_suffix(".sha256").unlink()
     for rank in range(2):
         session = LocalSession(tmp_path / "run")
         session.rank = rank

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import json
+import re
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -33,11 +35,15 @@ from objectaware.methods.weights import (
 )
 
 STATE_NAME = "state.pt"
+HASH_NAME = "state.sha256"
+"""File with the SHA-256 of `state.pt`, as `sha256sum` writes it. Checkpoints of earlier versions do not have it."""
 CONFIG_NAME = "config.json"
 BACKBONE_NAME = "backbone.safetensors"
 
 _NAME = "objectaware_backbone"
 """Key of the backbone's name in the metadata of safetensors."""
+
+_HASH = re.compile(rb"([0-9a-f]{64})(\s.*)?", re.DOTALL)
 
 _NO_PROJECTOR = "It holds no projector: the contrastive score is taken on the pooled features."
 
@@ -53,6 +59,7 @@ def save_checkpoint(folder: Path, method: nn.Module, config: Mapping[str, object
         state: Further state from which training resumes: only tensors and plain values.
     """
     torch.save({"method": method.state_dict(), **state}, folder / STATE_NAME)
+    (folder / HASH_NAME).write_text(f"{_file_hash(folder / STATE_NAME)}  {STATE_NAME}\n")
     (folder / CONFIG_NAME).write_text(json.dumps(config, indent=2, sort_keys=True))
     backbone = method.get_submodule("backbone")
     assert isinstance(backbone, Backbone)
@@ -145,6 +152,48 @@ def _find_file(field: str, address: str, name: str, remedy: str) -> tuple[Storag
     raise InputError(field, address, f"holds no {name}" if parent.exists(file) else "does not exist", remedy)
 
 
+def recorded_hash(folder: Storage, name: str) -> str | None:
+    """Return the SHA-256 that is written beside a file of weights, or None.
+
+    It saves the reading of a large file. `load_state` and `load_encoder` compare the two.
+
+    Raises:
+        InputError: The file with the hash is damaged.
+    """
+    if name != STATE_NAME or not folder.exists(HASH_NAME):
+        return None
+    match = _HASH.fullmatch(folder.read_bytes(HASH_NAME))
+    if match is None:
+        problem = "does not begin with a SHA-256 in hexadecimal digits"
+        raise InputError("checkpoint", folder.child(HASH_NAME).uri, problem, "Copy the checkpoint again.")
+    return match[1].decode()
+
+
+def fits_hash(path: Path) -> bool:
+    """Return whether a file of weights has the hash that is written beside it, or none is written.
+
+    Raises:
+        InputError: The file with the hash is damaged.
+    """
+    recorded = recorded_hash(Storage.from_uri(path.parent), path.name)
+    return recorded is None or recorded == _file_hash(path)
+
+
+def _file_hash(path: Path) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _load_checked(path: Path) -> Any:  # noqa: ANN401 - whatever was saved
+    """Read a file of weights. Refuse one that has another hash than the one written beside it."""
+    weights = load_weights(path)  # first, since it says what kind of damage a file has
+    if not fits_hash(path):
+        problem = f"does not have the hash in {HASH_NAME}: one of the two was changed or is damaged"
+        remedy = f"Copy the checkpoint again. If you changed {path.name} yourself, delete {HASH_NAME}."
+        raise InputError("checkpoint", str(path), problem, remedy)
+    return weights
+
+
 @contextmanager
 def local_checkpoint(address: str) -> Iterator[Path]:
     """Yield the local folder or file of a checkpoint. For a remote one it is a copy that is deleted afterwards.
@@ -159,7 +208,8 @@ def local_checkpoint(address: str) -> Iterator[Path]:
         yield local
         return
     with tempfile.TemporaryDirectory() as folder:
-        for copied in (name, CONFIG_NAME) if is_folder else (name,):
+        beside = (CONFIG_NAME, HASH_NAME) if name == STATE_NAME else ()
+        for copied in (name, *(one for one in beside if storage.exists(one))):
             (Path(folder) / copied).write_bytes(storage.read_bytes(copied))
         yield Path(folder) if is_folder else Path(folder, name)
 
@@ -168,9 +218,11 @@ def load_state(folder: Path) -> dict[str, Any]:
     """Read a checkpoint's `state.pt`, without running any code that may be in it.
 
     Raises:
-        InputError: There is no checkpoint in the folder, or it is damaged or would run code.
+        InputError: There is no checkpoint in the folder, or it is damaged, does not have the hash that is written
+            beside it, or would run code.
     """
-    return load_weights(_require_file(folder, STATE_NAME))
+    state: dict[str, Any] = _load_checked(_require_file(folder, STATE_NAME))
+    return state
 
 
 def load_config(folder: Path) -> dict[str, Any]:
@@ -219,7 +271,7 @@ def load_encoder(path: Path) -> Encoder:
     if not path.is_dir():
         if (name := safetensors_metadata(path).get(_NAME)) is not None:
             return _exported_encoder(name, path)
-        return _foreign_encoder(find_weights(load_weights(path), str(path)), str(path))
+        return _foreign_encoder(find_weights(_load_checked(path), str(path)), str(path))
     state = load_state(path)["method"]
     config = load_config(path)
     backbone = build_backbone(config["backbone"])

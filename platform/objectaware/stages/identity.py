@@ -14,7 +14,7 @@ from objectaware.config import DataConfig, Model
 from objectaware.data.dataset import Dataset
 from objectaware.data.storage import Storage, is_temporary
 from objectaware.errors import InputError
-from objectaware.methods.checkpoint import checkpoint_file, read_classifier
+from objectaware.methods.checkpoint import checkpoint_file, read_classifier, recorded_hash
 from objectaware.model import Execution, points_to
 from objectaware.stages.lease import LEASE_FILE, LEASE_FOLDER
 
@@ -87,7 +87,7 @@ def checkpoint_hash(address: str) -> str:
         InputError: There is no checkpoint.
     """
     storage, name = checkpoint_file(address)
-    return hashlib.sha256(storage.read_bytes(name)).hexdigest()
+    return recorded_hash(storage, name) or hashlib.sha256(storage.read_bytes(name)).hexdigest()
 
 
 def classifier_hash(address: str) -> str:
