@@ -184,11 +184,10 @@ def _trainer(
             ),
             # `mend_snapshot` falls back to the one before the newest.
             checkpoint_config=CheckpointConfig(num_to_keep=2),
-            callbacks=[EpochRecorder(sink, max_failures=_MAX_RETRIES)],  # type: ignore[list-item]  # mypy sees Ray Train V1
+            callbacks=[EpochRecorder(sink, max_failures=_MAX_RETRIES), starts],  # type: ignore[list-item]  # mypy sees Ray Train V1
             logging_config=LoggingConfig(log_level="ERROR"),
             worker_runtime_env={"env_vars": worker_variables(config.execution)},
         ),
-        starts=starts,
     )
 
 
@@ -336,20 +335,11 @@ class StoppableTrainer(TorchTrainer):
     """Run Ray Train's trainer so that Ctrl-C raises an ordinary `KeyboardInterrupt`.
 
     Ray Train's own handler of Ctrl-C, which this replaces, ends the process without clean-up.
-
-    Args:
-        starts: Watches the starts of workers, in the controller. `RunConfig` takes no such callback.
     """
 
     _controller: Any = None
 
-    def __init__(self, *args: Any, starts: StartWatch, **kwargs: Any) -> None:  # noqa: ANN401 - as Ray declares them
-        super().__init__(*args, **kwargs)
-        self._starts = starts
-
-    def _create_default_callbacks(self) -> list[Any]:
-        return [*super()._create_default_callbacks(), self._starts]  # type: ignore[misc]  # mypy sees Ray Train V1
-
+    # Nothing public replaces the handler, or returns the controller that `stop` asks to end.
     def _register_sigint_handler(self, controller: Any) -> None:  # noqa: ANN401 - Ray's handles are Any
         self._controller = controller
 
