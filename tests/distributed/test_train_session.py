@@ -25,6 +25,7 @@ from ray.train.v2._internal.execution.controller.state import (
     SchedulingState,
     TrainControllerState,
 )
+from ray.train.v2._internal.execution.failure_handling import FailureDecision, create_failure_policy
 from ray.train.v2._internal.execution.scaling_policy import NoopDecision
 from ray.train.v2.api.preemption import PreemptionInfo
 
@@ -128,6 +129,25 @@ def test_workers_that_die_while_they_start_end_a_training_after_some_starts_in_a
     with pytest.raises(FinalError) as stop:
         _watch(watch, *_states(died, died, died))
     assert stop.value.error is died
+
+
+def test_five_losses_of_a_worker_with_progress_between_them_do_not_end_a_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each time its workers wait for room, save a checkpoint inside an epoch, and one of them is lost."""
+    monkeypatch.setattr(ray, "get", lambda references: references)
+    trainer = _trainer(tmp_path, _Sink())
+    recorder, watch = trainer.run_config.callbacks
+    policy = create_failure_policy(trainer.run_config.failure_config)
+    lost: dict[int, Exception] = {1: RuntimeError("connection closed by peer")}
+    saved = {"epoch": 0, "step_inside_the_epoch": 7, "epochs_since_the_last_checkpoint": []}
+    for _ in range(5):
+        _watch(watch, *_states(WorkerGroupStartupTimeoutError(1)), RunningState())
+        recorder.after_report(None, [saved], Checkpoint("/nowhere"))
+        recorder.after_exception(None, lost)
+        error = train.WorkerGroupError("a worker is lost", lost)
+        assert policy.make_decision(error) == FailureDecision.RETRY
+        _watch(watch, RestartingState(error))
 
 
 def test_a_wait_for_room_ends_where_the_user_wants_it() -> None:
