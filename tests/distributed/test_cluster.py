@@ -1,17 +1,20 @@
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import ray
 from ray.util.placement_group import placement_group, remove_placement_group
 
 from objectaware.data.storage import Storage
+from objectaware.distributed import cluster
 from objectaware.distributed.cluster import (
     node_addresses,
     placement_groups,
@@ -19,6 +22,7 @@ from objectaware.distributed.cluster import (
     run_on_nodes,
     wait_and_remove_new_groups,
 )
+from objectaware.distributed.local_ray import log_level
 from objectaware.errors import InputError
 from objectaware.stages import machine
 from objectaware.tracking import TrackingStore
@@ -133,3 +137,19 @@ def test_groups_made_since_are_removed_even_where_no_worker_names_them(ray_sessi
     wait_and_remove_new_groups(before, 60)
     assert placement_groups() == before
     remove_placement_group(kept)
+
+
+def test_rays_warnings_are_seen_on_a_cluster_and_only_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: dict[str, Any] = {}
+    monkeypatch.setattr(cluster, "require_answer", lambda address: None)
+    monkeypatch.setattr(cluster.ray, "init", lambda **arguments: given.update(arguments))
+    monkeypatch.setattr(cluster.ray, "shutdown", lambda: None)
+    # As a Ray of a command's own sets it for itself, and its processes inherit it.
+    monkeypatch.setenv("RAY_BACKEND_LOG_LEVEL", "fatal")
+    assert log_level(logging.CRITICAL) == logging.CRITICAL
+    monkeypatch.delenv("RAY_BACKEND_LOG_LEVEL")
+    with cluster._connected("10.0.0.1:6379"):
+        assert log_level(logging.CRITICAL) == logging.WARNING
+    assert given["log_to_driver"]
+    assert given["logging_level"] == logging.WARNING
+    assert "RAY_BACKEND_LOG_LEVEL" not in os.environ

@@ -94,11 +94,15 @@ def termination_as_interrupt() -> Iterator[None]:
 
 @contextmanager
 def _connected(address: str) -> Iterator[None]:
-    """Connect to a cluster for the `with` block. Leave Ray's warnings visible for the people who operate it."""
+    """Connect to a cluster for the `with` block.
+
+    Ray forwards what it and the job's processes print, for example that a process was killed for its memory, or that no
+    node has room for a request.
+    """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     require_answer(address)
     with _refusing(address):
-        ray.init(address=address, runtime_env=_uploaded_package(), log_to_driver=False, logging_level=logging.WARNING)
+        ray.init(address=address, runtime_env=_uploaded_package(), log_to_driver=True, logging_level=logging.WARNING)
     try:
         yield
     finally:

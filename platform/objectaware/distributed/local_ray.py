@@ -21,9 +21,10 @@ from objectaware.errors import ExplainedError, InputError, is_full_disk, one_lin
 _OBJECT_STORE_BYTES = 2**30
 _SECONDS_TO_END = 10.0
 
+_BACKEND_LOG_LEVEL = "RAY_BACKEND_LOG_LEVEL"
 _ENVIRONMENT = {
     # Ray's C++ code writes warnings to the command's terminal that only Ray's authors can act on.
-    "RAY_BACKEND_LOG_LEVEL": "fatal",
+    _BACKEND_LOG_LEVEL: "fatal",
     "RAY_USAGE_STATS_ENABLED": "0",
     # Seconds that Ray waits for its first process. Its default of 30 is too short on a busy machine.
     "RAY_gcs_server_port_wait_time_s": "120",
@@ -67,6 +68,15 @@ def local_ray(num_cpus: int) -> Iterator[None]:
             yield
         finally:
             ray.shutdown()
+
+
+def log_level(quiet: int) -> int:
+    """Return the level for one of Ray's loggers: `quiet` in a Ray that a command has started for itself.
+
+    On a cluster it is WARNING: the people who share it need to see what Ray says of memory, of spilling and of requests
+    for which there is no room. Processes that Ray starts on this machine inherit the variable that tells the two apart.
+    """
+    return quiet if os.environ.get(_BACKEND_LOG_LEVEL) == _ENVIRONMENT[_BACKEND_LOG_LEVEL] else logging.WARNING
 
 
 def temporary_folder(environment: Mapping[str, str]) -> Path:

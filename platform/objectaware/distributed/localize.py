@@ -18,6 +18,7 @@ from objectaware.config import LocalizeConfig, LocalizeExecution
 from objectaware.data.folder import Manifest
 from objectaware.data.images import none_readable
 from objectaware.data.storage import Storage
+from objectaware.distributed.local_ray import log_level
 from objectaware.distributed.localize_steps import CamActor, CrfActor, GroupPlan, localize_group, read_group
 from objectaware.distributed.room import Need, current_capacity, wait_for_room
 from objectaware.distributed.task import NoProgressError, own_error, run_tasks
@@ -162,7 +163,8 @@ def _run(
         return
     logger = logging.getLogger("ray.data")
     level, is_stuck = logger.level, False
-    logger.setLevel(logging.CRITICAL)  # it warns that its progress display is off, and shows what is raised here
+    # It warns that its progress display is off, and shows what is raised here.
+    logger.setLevel(log_level(logging.CRITICAL))
     least = localize_needs(config.execution, least=True)
     try:
         while pending:

@@ -23,6 +23,7 @@ from ray.train.torch import TorchConfig, TorchTrainer
 from objectaware.config import DetectionConfig, DetectionExecution, PretrainConfig, PretrainExecution
 from objectaware.data.storage import Storage
 from objectaware.distributed.cluster import interface_of, wait_and_remove_abandoned_groups
+from objectaware.distributed.local_ray import log_level
 from objectaware.distributed.room import Need, wait_for_room
 from objectaware.distributed.train_session import (
     EPOCHS_NAME,
@@ -185,7 +186,7 @@ def _trainer(
             # `mend_snapshot` falls back to the one before the newest.
             checkpoint_config=CheckpointConfig(num_to_keep=2),
             callbacks=[EpochRecorder(sink, max_failures=_MAX_RETRIES), starts],  # type: ignore[list-item]  # mypy sees Ray Train V1
-            logging_config=LoggingConfig(log_level="ERROR"),
+            logging_config=LoggingConfig(log_level=logging.getLevelName(log_level(logging.ERROR))),
             worker_runtime_env={"env_vars": worker_variables(config.execution)},
         ),
     )

@@ -27,6 +27,7 @@ from objectaware.distributed.cluster import (
     remove_abandoned_rooms,
     wait_and_remove_new_groups,
 )
+from objectaware.distributed.local_ray import log_level
 from objectaware.distributed.room import Capacity, Need, require_possible
 from objectaware.process import CONFIG_VARIABLE
 
@@ -157,7 +158,7 @@ def run_trials(
     Raises:
         KeyboardInterrupt: On Ctrl-C; trials' processes end with Ray or with the driver.
     """
-    logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # failures are events
+    logging.getLogger("ray.tune").setLevel(log_level(logging.CRITICAL))  # failures are events
     folder = Path.cwd()
     # A trial's stages report their job to MLflow. Ray describes it to the job's driver only.
     of_job = {CONFIG_VARIABLE: os.environ[CONFIG_VARIABLE]} if CONFIG_VARIABLE in os.environ else {}
