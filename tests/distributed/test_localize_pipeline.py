@@ -239,6 +239,16 @@ def test_no_progress_with_room_ends_a_localization(
         _localize_by(_Pipelines(2, 4), [False, False], images, tiny_checkpoint, tmp_path, monkeypatch)
 
 
+def test_processes_that_do_no_group_are_not_started_for_ever(
+    ray_session: None, images: Path, tiny_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Starts without room do not count.
+    pipelines, waits = _Pipelines(*[0] * 9), [False, False, False, True, False, False, False, False, False]
+    with pytest.raises(NoProgressError, match="no group was done within 1800 s, 4 times in a row, although there is"):
+        _localize_by(pipelines, waits, images, tiny_checkpoint, tmp_path, monkeypatch)
+    assert len(pipelines.asked) == 7
+
+
 def test_the_least_is_one_process_of_each_kind() -> None:
     execution = LocalizeExecution(num_cam_actors=4, num_crf_actors=8, num_compute_threads=2)
     assert [(need.count, need.num_cpus) for need in localize_needs(execution, least=True)] == [(1, 1), (1, 2), (1, 1)]

@@ -28,6 +28,7 @@ from objectaware.localize.mask_store import delete_shards, finished_shards, read
 _MAX_FAILURES_LISTED = 100
 # Longer than any group takes: 64 images, 10 iterations, a ResNet-50 at 4 times its resolution.
 _NO_PROGRESS_SECONDS = 1800.0
+_MAX_RETRIES = 3
 # Up to this number, groups take less time than Ray Data needs to start actors. Tasks reuse the processes of earlier
 # stages.
 _MAX_GROUPS_AS_TASKS = 4
@@ -104,7 +105,8 @@ def localize(
         InputError: The checkpoint does not fit, a finished shard is damaged, the cluster is too small, or no image can
             be read.
         NoRoomError: The cluster had no room within `max_wait_minutes`.
-        NoProgressError: No group was done for half an hour, although there was room.
+        NoProgressError: No group was done for half an hour, although there was room. Processes that do no group at all
+            are started again three times.
         Exception: Any other error of a process, with its traceback in its notes.
     """
     plan = GroupPlan.of(
@@ -162,7 +164,7 @@ def _run(
         )
         return
     logger = logging.getLogger("ray.data")
-    level, is_stuck = logger.level, False
+    level, is_stuck, num_idle = logger.level, False, 0
     # It warns that its progress display is off, and shows what is raised here.
     logger.setLevel(log_level(logging.CRITICAL))
     least = localize_needs(config.execution, least=True)
@@ -176,13 +178,19 @@ def _run(
                 max_wait_minutes=config.execution.max_wait_minutes,
                 say=lambda text: on_record({"kind": "waiting", "text": text}),
             )
-            if is_stuck and not has_waited:
-                raise NoProgressError(f"no group was done within {_NO_PROGRESS_SECONDS:g} s, although there is room")
+            if has_waited:
+                num_idle = 0
+            elif is_stuck:
+                times = f", {num_idle} times in a row" if num_idle else ""
+                problem = f"no group was done within {_NO_PROGRESS_SECONDS:g} s{times}, although there is room"
+                raise NoProgressError(f"{problem}. Ray's dashboard shows what its processes are doing.")
             try:
                 for row in _pipeline(config, plan_reference, sorted(pending), store, all_fit=all_fit).iter_rows():
                     count(row)
             except ExecutionTimeoutError:
-                is_stuck = len(pending) < num_before_this  # the clock starts at the first group
+                # The clock starts at the first group, before which the processes load the network.
+                num_idle = num_idle + 1 if len(pending) == num_before_this else 0
+                is_stuck = num_idle in (0, _MAX_RETRIES + 1)
     except RayTaskError as error:
         raise own_error(error) from None
     finally:
