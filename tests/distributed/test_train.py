@@ -25,10 +25,10 @@ from ray.train.v2._internal import constants
 from actors import actors, placement_groups
 from objectaware.config import PretrainConfig, PretrainExecution
 from objectaware.data.storage import Storage
-from objectaware.distributed import ENVIRONMENT
 from objectaware.distributed.cluster import interface_of
 from objectaware.distributed.train import (
     _explained,
+    _health_checks,
     _may_pass,
     train_on_ray,
     training_needs,
@@ -497,7 +497,17 @@ def test_what_the_user_chose_stays_and_nothing_is_guessed(
     assert os.environ.get("GLOO_SOCKET_IFNAME") == named
 
 
-def test_epochs_do_not_wait_for_the_controller() -> None:
-    """It looks every 2 s by default, by a setting that Ray must still know under the name that we set."""
-    assert float(ENVIRONMENT[constants.HEALTH_CHECK_INTERVAL_S_ENV_VAR]) <= 0.2
-    assert constants.DEFAULT_HEALTH_CHECK_INTERVAL_S >= 1
+@pytest.mark.parametrize(("num_workers", "seconds"), [(1, 0.2), (16, 0.2), (256, 3.2)])
+def test_epochs_do_not_wait_for_the_controller_and_it_looks_at_no_more_than_80_workers_a_second(
+    num_workers: int, seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It looks every 2 s by default, by a variable that Ray passes on to it."""
+    name = constants.HEALTH_CHECK_INTERVAL_S_ENV_VAR
+    assert name not in os.environ
+    with _health_checks(num_workers):
+        assert float(constants.get_env_vars_to_propagate()[name]) == pytest.approx(seconds)
+    assert name not in os.environ
+    monkeypatch.setenv(name, "7")  # the user's own
+    with _health_checks(num_workers):
+        assert os.environ[name] == "7"
+    assert os.environ[name] == "7"

@@ -8,8 +8,6 @@ from objectaware import collector
 ENVIRONMENT = {
     # Seconds that Ray waits for its dashboard, 60 by default.
     "RAY_DASHBOARD_STARTUP_TIMEOUT_S": "300",
-    # Seconds between the looks of Train's controller at its workers, for which an epoch's report waits; 2 by default.
-    "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.2",
     # Importing PyTorch in several workers at once takes longer than the default of 60 s on a loaded machine.
     "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "180",
     "RAY_TRAIN_ENABLE_PRINT_PATCH": "0",

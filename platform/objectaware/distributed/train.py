@@ -53,6 +53,7 @@ _SECONDS_TO_CLEAN_UP = 60.0
 _SECONDS_AT_ONCE = 5.0
 
 _SNAPSHOT = "checkpoint_manager_snapshot.json"
+_HEALTH_CHECK_SECONDS = "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S"
 
 _SECONDS_TO_DIE = 30.0
 
@@ -154,7 +155,7 @@ def train_on_ray(loop: Loop[Config], config: Config, *, storage: Storage, on_rec
         )
         with RecordPump(on_record, needs) as pump:
             trainer = _trainer(loop, config, storage, pump.sink, fallback)
-            with _orderly_end(trainer, storage, pump):
+            with _orderly_end(trainer, storage, pump), _health_checks(config.execution.worker_counts()[-1]):
                 trainer.fit()
     return run.child(last).uri
 
@@ -190,6 +191,22 @@ def _trainer(
             worker_runtime_env={"env_vars": worker_variables(config.execution)},
         ),
     )
+
+
+@contextmanager
+def _health_checks(num_workers: int) -> Iterator[None]:
+    """Say how often Ray Train's controller looks at its workers, unless the user has: at most 80 looks per second.
+
+    An epoch's report waits for the next look. The controllers of all trainings are on the heads of clusters.
+    """
+    if _HEALTH_CHECK_SECONDS in os.environ:
+        yield
+        return
+    os.environ[_HEALTH_CHECK_SECONDS] = f"{0.2 * max(1, num_workers / 16):g}"
+    try:
+        yield
+    finally:
+        del os.environ[_HEALTH_CHECK_SECONDS]
 
 
 @contextmanager
