@@ -30,6 +30,8 @@ from objectaware.distributed.train import (
     _explained,
     _health_checks,
     _may_pass,
+    delete_unlisted,
+    mend_snapshot,
     train_on_ray,
     training_needs,
     use_rays_interface,
@@ -195,6 +197,28 @@ def test_a_torn_list_of_checkpoints_costs_one_epoch(trained: Trained, tiny_image
     assert (again, epochs) == (checkpoint, [0, 1, 2])
     after = _weights(again)
     assert all(torch.equal(after[name], value) for name, value in before.items())
+
+
+def test_of_the_checkpoints_without_a_list_the_last_whole_one_before_the_newest_is_taken(tmp_path: Path) -> None:
+    names = ["epoch_0001", "epoch_0002_step_00000007", "epoch_0003"]
+    for name in names:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "state.pt").write_bytes(b"state")
+    run = Storage.from_uri(tmp_path)
+    assert mend_snapshot(run) == tmp_path / names[1]  # of an earlier version, without hashes
+    (tmp_path / names[1] / "state.sha256").write_text(f"{'0' * 64}  state.pt\n")
+    assert mend_snapshot(run) == tmp_path / names[0]
+    (tmp_path / names[0] / "state.pt").unlink()
+    assert mend_snapshot(run) is None
+
+
+def test_what_lost_workers_left_half_uploaded_is_deleted(tmp_path: Path) -> None:
+    names = ["epoch_0001", "epoch_0001_step_00000007", "kept/epoch_0000"]
+    for name in names:
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "state.pt").write_bytes(b"state")
+    delete_unlisted(Storage.from_uri(tmp_path), ["epoch_0001"])
+    assert [(tmp_path / name).exists() for name in names] == [True, False, True]
 
 
 def _state(checkpoint: Path) -> dict[str, Any]:

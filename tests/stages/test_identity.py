@@ -147,6 +147,9 @@ def test_a_checkpoints_identity_is_its_states_hash_which_may_be_written_beside_i
     assert read == hashlib.sha256(b"weights").hexdigest()
     (tmp_path / "state.sha256").write_text(f"{'0' * 64}  state.pt\n")
     assert checkpoint_hash(str(tmp_path)) == "0" * 64  # without reading the state
+    (tmp_path / "state.sha256").write_text("half a has")
+    with pytest.raises(InputError, match=r"state\.sha256: does not begin with a SHA-256"):
+        checkpoint_hash(str(tmp_path))
 
 
 def test_missing_inputs_are_named(tmp_path: Path) -> None:

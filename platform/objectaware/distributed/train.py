@@ -7,7 +7,7 @@ import math
 import os
 import shutil
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path, PurePosixPath
@@ -37,6 +37,7 @@ from objectaware.distributed.train_session import (
     root_cause,
 )
 from objectaware.errors import ExplainedError, InputError
+from objectaware.methods.checkpoint import STATE_NAME, fits_hash
 from objectaware.process import job_variables
 from objectaware.training.loop import KEPT_FOLDER, checkpoint_name, checkpoint_position
 from objectaware.training.session import NoProgressError, Session, StoppedError, honour_termination
@@ -142,7 +143,11 @@ def train_on_ray(loop: Loop[Config], config: Config, *, storage: Storage, on_rec
     run = storage.child(_RUN_NAME)
     last = checkpoint_name(config.num_epochs - 1)
     fallback = mend_snapshot(run)
-    saved = saved_checkpoints(run) or ([] if fallback is None else [fallback.name])
+    saved = saved_checkpoints(run)
+    if saved:
+        delete_unlisted(run, saved)
+    elif fallback is not None:
+        saved = [fallback.name]
     for record in saved_epochs(run, saved[-1]) if saved else ():
         on_record(record)
     if last not in saved:
@@ -287,8 +292,8 @@ def mend_snapshot(run: Storage) -> Path | None:
     Ray Train writes the list in place and refuses to start with half a list. Object stores replace it as a whole.
 
     Returns:
-        If the list is missing, the checkpoint to continue from. This is the one before the newest, since the newest
-        counts as complete only once it is in the list.
+        If the list is missing, the checkpoint to continue from. This is the last whole one before the newest, since the
+        newest counts as complete only once it is in the list.
     """
     if run.exists(_SNAPSHOT):
         try:
@@ -301,7 +306,17 @@ def mend_snapshot(run: Storage) -> Path | None:
     if local is None:
         return None
     folders = sorted(local.glob("epoch_*"), key=lambda folder: checkpoint_position(folder.name))
-    return folders[-2] if len(folders) > 1 else None
+    return next((folder for folder in reversed(folders[:-1]) if fits_hash(folder / STATE_NAME)), None)
+
+
+def delete_unlisted(run: Storage, listed: Sequence[str]) -> None:
+    """Delete checkpoints that are not in Ray Train's list, which lost workers have left half uploaded.
+
+    Ray Train deletes only what it has listed.
+    """
+    for name in run.list_entries():
+        if name.startswith("epoch_") and name not in listed:
+            run.child(name).delete_all()
 
 
 def saved_checkpoints(run: Storage) -> list[str]:

@@ -170,13 +170,12 @@ def recorded_hash(folder: Storage, name: str) -> str | None:
 
 
 def fits_hash(path: Path) -> bool:
-    """Return whether a file of weights has the hash that is written beside it, or none is written.
-
-    Raises:
-        InputError: The file with the hash is damaged.
-    """
-    recorded = recorded_hash(Storage.from_uri(path.parent), path.name)
-    return recorded is None or recorded == _file_hash(path)
+    """Return whether a file of weights exists and has the hash that is written beside it, if one is."""
+    try:
+        recorded = recorded_hash(Storage.from_uri(path.parent), path.name)
+    except InputError:  # the file with the hash is damaged
+        return False
+    return path.is_file() and recorded in (None, _file_hash(path))
 
 
 def _file_hash(path: Path) -> str:
