@@ -13,7 +13,10 @@ from types import ModuleType, TracebackType
 from typing import Any, Self
 
 CONFIG_VARIABLE = "RAY_JOB_CONFIG_JSON_ENV_VAR"
-"""Environment variable in which Ray passes a job's runtime environment and metadata to its driver."""
+"""Environment variable in which Ray passes a job's runtime environment and metadata to its driver.
+
+It is Ray's own. The public runtime context has neither the job's id nor its metadata, and nothing before `ray.init`.
+"""
 
 
 def submission_id() -> str | None:

@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import ast
 import importlib
+import inspect
 import tomllib
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+import ray
 from packaging.requirements import Requirement
 from packaging.version import Version
+from ray._private.runtime_env.constants import RAY_JOB_CONFIG_JSON_ENV_VAR
+from ray.train.torch import TorchConfig
+from ray.train.v2._internal import constants
+from ray.train.v2._internal.execution.controller import TrainController
+from ray.train.v2._internal.execution.worker_group.worker import RayTrainWorker
+
+from objectaware.distributed import ENVIRONMENT, cluster, train
+from objectaware.process import CONFIG_VARIABLE
 
 ROOT = Path(__file__).parents[2]
 PRIVATE = {
@@ -19,6 +29,7 @@ PRIVATE = {
     "ray._private.grpc_utils": "an address is asked for an answer with the token, within seconds",
     "ray._private.services": "the address `auto` is looked up before Ray does",
     "ray._private.ray_constants": "the key under which the first autoscaler writes its report",
+    "ray.autoscaler.v2.sdk": "the nodes that are on their way; the public `ray.autoscaler.sdk` asks for nodes alone",
     "ray.core.generated.gcs_service_pb2": "the question that is asked of an address",
     "ray.core.generated.gcs_service_pb2_grpc": "the same",
     "ray.experimental.internal_kv": "the first autoscaler's report",
@@ -32,7 +43,10 @@ PRIVATE = {
 def _is_private(module: str) -> bool:
     parts = module.split(".")
     return parts[0] == "ray" and (
-        any(part.startswith("_") for part in parts) or parts[1:2] == ["core"] or "internal_kv" in parts
+        any(part.startswith("_") for part in parts)
+        or parts[1:2] == ["core"]
+        or parts[1:3] == ["autoscaler", "v2"]
+        or "internal_kv" in parts
     )
 
 
@@ -57,6 +71,44 @@ def test_it_is_still_there(module: str) -> None:
         assert hasattr(there, name) or importlib.import_module(f"{module}.{name}"), (
             f"{module}.{name}: {PRIVATE[module]}"
         )
+
+
+NAMES = {
+    "its list of checkpoints, which a kill leaves half written": (
+        train._SNAPSHOT,
+        constants.CHECKPOINT_MANAGER_SNAPSHOT_FILENAME,
+    ),
+    "the class of its workers, by which lost ones are found": ("RayTrainWorker", RayTrainWorker.__name__),
+    "how often its controller looks": (train._HEALTH_CHECK_SECONDS, constants.HEALTH_CHECK_INTERVAL_S_ENV_VAR),
+    "a driver's description of its job": (CONFIG_VARIABLE, RAY_JOB_CONFIG_JSON_ENV_VAR),
+    "how long workers may take to start": (
+        next(name for name in ENVIRONMENT if name.endswith("GROUP_START_TIMEOUT_S")),
+        constants.WORKER_GROUP_START_TIMEOUT_S_ENV_VAR,
+    ),
+    "prints that are not doubled": (
+        next(name for name in ENVIRONMENT if name.endswith("PRINT_PATCH")),
+        constants.ENABLE_PRINT_PATCH_ENV_VAR,
+    ),
+}
+"""Names that are written out, each beside Ray's own."""
+
+
+@pytest.mark.parametrize("used", NAMES)
+def test_names_that_are_written_out_are_still_rays(used: str) -> None:
+    ours, rays = NAMES[used]
+    assert ours == rays
+
+
+def test_what_is_overridden_or_called_is_still_there() -> None:
+    """And `DataParallelTrainer._register_sigint_handler`, in test_train.py."""
+    assert "RayTrainWorker" in inspect.getsource(cluster.remove_abandoned_groups)
+    assert inspect.iscoroutinefunction(TrainController.abort)
+    assert list(inspect.signature(TorchConfig().backend_cls.on_start).parameters) == [
+        "self",
+        "worker_group",
+        "backend_config",
+    ]
+    assert '"_temp_dir"' in inspect.getsource(ray.init)
 
 
 def test_the_package_takes_no_other_minor_release_than_the_one_that_was_read() -> None:

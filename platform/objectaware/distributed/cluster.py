@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, TypeVar
 import grpc
 import psutil
 import ray
+
+# Nothing public asks an address whether a Ray answers there and takes the token. `ray.init` tries for minutes.
 from ray._private.authentication import authentication_utils
 from ray._private.authentication.authentication_token_setup import maybe_enable_token_auth_if_token_available
 from ray._private.grpc_utils import init_grpc_channel
@@ -234,6 +236,7 @@ def remove_abandoned_groups() -> bool:
     Returns:
         Whether workers of a training are still alive.
     """
+    # Ray Train's own class: the groups of trainings have no name, and nothing public lists its workers.
     workers = _actors(("class_name", "=", "RayTrainWorker"), detail=True)
     living = {worker.placement_group_id for worker in workers if worker.state != "DEAD"}
     for name in {worker.placement_group_id for worker in workers if worker.placement_group_id} - living:

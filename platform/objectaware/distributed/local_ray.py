@@ -141,6 +141,7 @@ def _start(num_cpus: int, folder: Path) -> None:
                     dashboard_host="127.0.0.1",
                     log_to_driver=False,
                     logging_level=logging.WARNING,
+                    # RAY_TMPDIR is public, but Ray takes a relative or an empty one as it is.
                     _temp_dir=str(folder),
                 )
         except BaseException as error:

@@ -22,6 +22,8 @@ from typing import Any
 import psutil
 import ray
 import yaml
+
+# Nothing public says which nodes are on their way. `ray.autoscaler.sdk` only asks for nodes.
 from ray._private.ray_constants import DEBUG_AUTOSCALING_STATUS
 from ray.autoscaler.v2.sdk import get_cluster_status
 from ray.experimental.internal_kv import _internal_kv_get

@@ -53,6 +53,7 @@ _SECONDS_TO_SAVE = 30.0
 _SECONDS_TO_CLEAN_UP = 60.0
 _SECONDS_AT_ONCE = 5.0
 
+# Ray Train's own file. `train.Result.from_path` reads it, but nothing public mends it.
 _SNAPSHOT = "checkpoint_manager_snapshot.json"
 _HEALTH_CHECK_SECONDS = "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S"
 

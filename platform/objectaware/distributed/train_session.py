@@ -18,6 +18,8 @@ import torch
 from ray import train
 from ray.exceptions import RayError
 from ray.train.torch import get_device
+
+# There is no public callback for the time before workers run, in which a stage may wait for room.
 from ray.train.v2._internal.exceptions import WorkerGroupStartupTimeoutError
 from ray.train.v2._internal.execution.callback import ControllerCallback
 from ray.train.v2._internal.execution.controller.state import (
@@ -380,7 +382,10 @@ class EpochRecorder(train.UserCallback):
             ray.get([self._sink.push.remote(record) for record in epoch_records(metrics[0])])
 
     def after_exception(self, run_context: object, worker_exceptions: dict[int, Exception]) -> None:
-        """Raise errors that no retry would solve, as `FinalError`."""
+        """Raise errors that no retry would solve, as `FinalError`.
+
+        Ray Train ends with an error that a callback raises. Its `FailureConfig` can only count errors.
+        """
         for error in worker_exceptions.values():
             if isinstance(error, FinalError):
                 raise error
