@@ -28,6 +28,7 @@ REASONS = {
         "cache_mib": SPEED,
         "checkpoint_interval": WHEN,
         "checkpoint_interval_steps": WHEN,
+        "checkpoint_minutes": WHEN,
         "keep_every": WHEN,
         "no_progress_minutes": SPEED,
         "evaluation_interval": WHEN + "; the last epoch is always evaluated",
@@ -39,6 +40,7 @@ REASONS = {
         "num_loader_threads": SPEED,
         "num_compute_threads": ROUNDING,
         "checkpoint_interval": WHEN,
+        "checkpoint_minutes": WHEN,
         "no_progress_minutes": SPEED,
     },
     "LocalizeExecution": {

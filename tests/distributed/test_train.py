@@ -105,7 +105,7 @@ def _config(
     num_epochs: int = 3,
     num_workers: int = 1,
     checkpoint_interval: int = 1,
-    checkpoint_interval_steps: int | None = None,
+    checkpoint_minutes: float | None = None,
 ) -> PretrainConfig:
     return tiny_training(
         images,
@@ -113,7 +113,7 @@ def _config(
         num_workers=num_workers,
         checkpoint_interval=checkpoint_interval,
         keep_every=2,
-        checkpoint_interval_steps=checkpoint_interval_steps,
+        checkpoint_minutes=checkpoint_minutes,
     )
 
 
@@ -247,7 +247,8 @@ def test_two_workers_of_which_one_is_killed_and_one_told_to_end_lose_nothing(
         if record["kind"] in signals:
             os.kill(actors(*alive)[-1].pid, signals.pop(record["kind"]))
 
-    config = _config(tiny_images, num_epochs=NUM_EPOCHS, num_workers=2, checkpoint_interval_steps=1)
+    # A checkpoint after every step that is not an epoch's last, uploaded while the next steps are made.
+    config = _config(tiny_images, num_epochs=NUM_EPOCHS, num_workers=2, checkpoint_minutes=1e-9)
     checkpoint, epochs = _pretrain(config, tmp_path, on_record=signal_a_worker)
     assert not signals
     assert "stopped" in kinds

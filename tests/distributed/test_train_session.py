@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import shutil
+import tempfile
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -197,27 +198,51 @@ def _session(folder: Path, sink: Any = None, guard: Callable[[], None] = lambda:
 
 
 class _RayTrain:
-    """Ray Train's side of a session of one worker: keeps the newest two checkpoints."""
+    """Ray Train's side of a session of one worker: keeps the newest two checkpoints.
+
+    It takes an asynchronous report's checkpoint only when it is waited for, and deletes it then.
+    """
 
     def __init__(self, patch: pytest.MonkeyPatch, run: Path, *, rank: int = 1) -> None:
         context = SimpleNamespace(get_world_rank=lambda: rank, get_world_size=lambda: 2)
         self.run = run
         self.names: list[str] = []
+        self.uploads: list[tuple[Checkpoint, str]] = []
+        self.modes: list[train.CheckpointUploadMode] = []
+        self.num_waits = 0
         patch.setattr(train, "get_context", lambda: context)
         patch.setattr(train_session, "get_device", lambda: torch.device("cpu"))
         patch.setattr(train, "get_checkpoint", lambda: Checkpoint(str(run / self.names[-1])) if self.names else None)
-        patch.setattr(train, "get_all_reported_checkpoints", lambda **_: None)
+        patch.setattr(train, "get_all_reported_checkpoints", self._wait)
         patch.setattr(train, "report", self._report)
 
+    def _wait(self, **_: object) -> None:
+        self.num_waits += 1
+        while self.uploads:
+            checkpoint, name = self.uploads.pop(0)
+            self._take(checkpoint, name)
+            shutil.rmtree(checkpoint.path)
+
     def _report(
-        self, metrics: dict[str, Any], checkpoint: Checkpoint | None = None, checkpoint_dir_name: str | None = None
+        self,
+        metrics: dict[str, Any],
+        checkpoint: Checkpoint | None = None,
+        checkpoint_dir_name: str | None = None,
+        checkpoint_upload_mode: train.CheckpointUploadMode = SYNC,
     ) -> None:
+        self.modes.append(checkpoint_upload_mode)
         if checkpoint is not None and checkpoint_dir_name is not None:
-            shutil.copytree(checkpoint.path, self.run / checkpoint_dir_name)
-            self.names.append(checkpoint_dir_name)
-            for name in self.names[:-2]:
-                shutil.rmtree(self.run / name)
-            del self.names[:-2]
+            if checkpoint_upload_mode == ASYNC:
+                self.uploads.append((checkpoint, checkpoint_dir_name))
+            else:
+                self._take(checkpoint, checkpoint_dir_name)
+
+    def _take(self, checkpoint: Checkpoint, name: str) -> None:
+        shutil.copytree(checkpoint.path, self.run / name)
+        self.names.append(name)
+        for old in self.names[:-2]:
+            shutil.rmtree(self.run / old)
+        del self.names[:-2]
 
 
 def test_every_epoch_is_found_in_the_newest_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -233,9 +258,36 @@ def test_every_epoch_is_found_in_the_newest_checkpoint(tmp_path: Path, monkeypat
                 epoch += 1
             folder = tmp_path / f"inside-{part}"
             folder.mkdir()
-            session.save(folder, epoch=epoch, step=7)
+            session.save(folder, epoch=epoch, step=7, wait=True)
     found = saved_epochs(Storage.from_uri(ray_train.run), ray_train.names[-1])
     assert found == [{"kind": "epoch", "epoch": number, "loss": 0.5} for number in range(18)]
+
+
+def test_training_goes_on_while_a_checkpoint_is_uploaded_and_waits_for_the_one_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ray_train = _RayTrain(monkeypatch, tmp_path / "run", rank=0)
+    session = _session(tmp_path)
+
+    def save(step: int) -> None:
+        with tempfile.TemporaryDirectory(dir=tmp_path, ignore_cleanup_errors=True) as folder:
+            Path(folder, "state.pt").write_text(f"step {step}")
+            session.save(Path(folder), epoch=0, step=step, wait=False)
+
+    session.report({"loss": 1.0}, epoch=0, checkpoint=None)
+    save(1)
+    session.report({"loss": 1.0}, epoch=0, checkpoint=None)
+    assert (ray_train.modes, ray_train.num_waits, ray_train.names) == ([SYNC, ASYNC, ASYNC], 0, [])
+    save(2)
+    assert (ray_train.num_waits, ray_train.names) == (1, ["epoch_0000_step_00000001"])
+    ray_train._wait()
+    save(3)
+    ray_train._wait()
+    assert ray_train.num_waits == 3  # those of this test, and the one above
+    assert (tmp_path / "run" / ray_train.names[-1] / "state.pt").read_text() == "step 3"
+    session.report({"loss": 1.0}, epoch=0, checkpoint=None)
+    assert ray_train.modes[-1] == SYNC
+    assert not list(tmp_path.glob("checkpoint-*"))
 
 
 def test_the_driver_asks_the_workers_to_end(ray_session: None) -> None:
@@ -307,7 +359,7 @@ def test_a_checkpoint_that_the_guard_refuses_is_not_handed_over(
     session.report({"loss": 1.0}, epoch=0, checkpoint=None)
     hand_over: dict[str, Callable[[], None]] = {
         "report": lambda: session.report({"loss": 1.0}, epoch=1, checkpoint=Path("/nowhere")),
-        "save": lambda: session.save(Path("/nowhere"), epoch=1, step=3),
+        "save": lambda: session.save(Path("/nowhere"), epoch=1, step=3, wait=True),
     }
     with pytest.raises(LostError) as refused:
         hand_over[call]()

@@ -85,6 +85,7 @@ def make_trainer(
     batches: Callable[[int], np.ndarray] | None = None,
     checkpoint_interval: int = 1,
     checkpoint_interval_steps: int | None = None,
+    checkpoint_minutes: float | None = 10,
     keep_every: int = 100,
 ) -> Trainer:
     pictures = images or Pictures(num_pictures)
@@ -103,6 +104,7 @@ def make_trainer(
     intervals = {
         "checkpoint_interval": checkpoint_interval,
         "checkpoint_interval_steps": checkpoint_interval_steps,
+        "checkpoint_minutes": checkpoint_minutes,
         "keep_every": keep_every,
     }
     learnt = {"method": "supervised" if isinstance(method, Supervised) else "moco", "backbone": method.backbone.name}

@@ -2,7 +2,9 @@
 
 import contextlib
 import shutil
+import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -10,6 +12,7 @@ import torch.distributed as dist
 
 from objectaware.methods import moco
 from objectaware.methods.workers import AllReduceBatchNorm
+from objectaware.training import loop
 from objectaware.training.pretraining import Trainer
 from objectaware.training.session import LocalSession, StoppedError
 from training_fixtures import make_method, make_trainer, training_state
@@ -28,6 +31,7 @@ class SharedSession(WorkerSession):
     def __init__(self, folder: Path, rank: int, stop_at: int | None = None) -> None:
         super().__init__(folder, rank)
         self.num_steps = 0
+        self.saved: list[tuple[int, int]] = []
         self._stop_at = stop_at
         self._folder = folder
 
@@ -35,8 +39,9 @@ class SharedSession(WorkerSession):
         self.num_steps += 1
         return self.rank == 1 and self.num_steps == self._stop_at
 
-    def save(self, checkpoint: Path | None, *, epoch: int, step: int) -> None:
-        super().save(checkpoint, epoch=epoch, step=step)
+    def save(self, checkpoint: Path | None, *, epoch: int, step: int, wait: bool) -> None:
+        super().save(checkpoint, epoch=epoch, step=step, wait=wait)
+        self.saved.append((epoch, step))
         dist.barrier()
 
 
@@ -82,12 +87,16 @@ def training_worker(rank: int, folder: Path, cases: dict[str, dict[str, Any]], n
 
 
 def resuming_worker(rank: int, folder: Path, method: str, options: dict[str, Any]) -> None:
-    """Trains as a whole; stopped at the second step of the second epoch, copied as it is then, and resumed."""
+    """Trains as a whole; stopped at the second step of the second epoch, copied as it is then, and resumed.
+
+    A step takes five minutes by the clock of rank 1, and none by that of rank 0.
+    """
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/group", rank=rank, world_size=2)
     whole = make_trainer(make_method(method), SharedSession(folder / "whole", rank), **options)
     whole.run()
     stopped = SharedSession(folder / "parts", rank, stop_at=6)
+    loop.time = SimpleNamespace(perf_counter=time.perf_counter, monotonic=lambda: rank * 300 * stopped.num_steps)
     with contextlib.suppress(StoppedError):
         make_trainer(make_method(method), stopped, **options).run()
     if rank == 0:
@@ -100,6 +109,7 @@ def resuming_worker(rank: int, folder: Path, method: str, options: dict[str, Any
         "whole": training_state(whole),
         "resumed": training_state(trainer),
         "stopped_after": stopped.num_steps,
+        "saved": stopped.saved,
         "resumed_for": resumed.num_steps,
     }
     torch.save(result, folder / f"result-{rank}.pt")

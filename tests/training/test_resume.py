@@ -2,8 +2,10 @@
 
 import os
 import signal
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ import torch
 import torch.multiprocessing as mp
 
 from objectaware.methods.checkpoint import load_state
+from objectaware.training import loop
 from objectaware.training.optimizers.lars import LARSConfig
 from objectaware.training.pretraining import Trainer
 from objectaware.training.session import LocalSession, StoppedError, honour_termination, is_terminated
@@ -28,15 +31,17 @@ class StoppingSession(LocalSession):
         super().__init__(folder)
         self.num_steps = 0
         self.saved: list[tuple[int, int]] = []
+        self.waited: list[bool] = []
         self._stop_at = stop_at
 
     def should_stop(self) -> bool:
         self.num_steps += 1
         return self.num_steps == self._stop_at
 
-    def save(self, checkpoint: Path | None, *, epoch: int, step: int) -> None:
+    def save(self, checkpoint: Path | None, *, epoch: int, step: int, wait: bool) -> None:
         self.saved.append((epoch, step))
-        super().save(checkpoint, epoch=epoch, step=step)
+        self.waited.append(wait)
+        super().save(checkpoint, epoch=epoch, step=step, wait=wait)
 
 
 def _trainer(session: LocalSession, method: str = "moco", interval: int | None = None) -> Trainer:
@@ -149,6 +154,45 @@ def test_a_run_that_is_killed_goes_on_from_the_last_interval(
     _assert_equal(whole["moco"][0], training_state(trainer))
 
 
+@pytest.mark.parametrize(
+    ("interval", "minutes_per_step", "saved"),
+    [
+        # The epoch's own checkpoint starts the time again.
+        (1, 4, [(0, 3), (1, 3)]),
+        # It is late after the last step of an epoch that makes no checkpoint.
+        (2, 2.5, [(1, 1)]),
+    ],
+)
+def test_checkpoints_by_time_are_not_waited_for_and_a_killed_run_goes_on_from_them_to_the_bit(
+    whole: dict[str, tuple[dict[str, torch.Tensor], list[float]]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    interval: int,
+    minutes_per_step: float,
+    saved: list[tuple[int, int]],
+) -> None:
+    class Timed(StoppingSession):
+        def progress(self, state: Mapping[str, float]) -> None:
+            """Called after each step, before the loop looks at its clock."""
+            now[0] += 60 * minutes_per_step
+            if self.num_steps == NUM_STEPS - 1:
+                raise ConnectionError
+
+    now = [0.0]
+    clock = SimpleNamespace(perf_counter=time.perf_counter, monotonic=lambda: now[0])
+    monkeypatch.setattr(loop, "time", clock)
+    killed = Timed(tmp_path)
+    with pytest.raises(ConnectionError):
+        make_trainer(make_method("moco"), killed, checkpoint_interval=interval, checkpoint_minutes=10).run()
+    assert killed.saved == saved
+    assert killed.waited == [False] * len(saved)
+    session = StoppingSession(tmp_path)
+    trainer = make_trainer(make_method("moco"), session, checkpoint_interval=interval, checkpoint_minutes=None)
+    trainer.run()
+    assert session.num_steps == 4 - saved[-1][1]
+    _assert_equal(whole["moco"][0], training_state(trainer))
+
+
 def test_the_time_before_a_restart_counts(tmp_path: Path) -> None:
     with pytest.raises(StoppedError):
         _trainer(StoppingSession(tmp_path, stop_at=3)).run()
@@ -172,6 +216,7 @@ def _assert_two_workers_resume(folder: Path, method: str, **options: Any) -> dic
     for result in results:
         assert result["stopped_after"] == 6
         assert result["resumed_for"] == 2
+        assert result["saved"] == [(0, 3), (1, 2)]  # the first by the clock of one of them
         _assert_equal(result["whole"], result["resumed"])
     state: dict[str, torch.Tensor] = results[0]["whole"]
     return state

@@ -22,6 +22,8 @@ class TrainingExecution(StageExecution):
         use_gpu: Whether each worker has one GPU; by default if the Ray cluster in use has GPUs or can have some.
         num_loader_threads: Threads per worker that read and prepare images.
         num_compute_threads: Threads per worker that compute on a CPU; 0 leaves the number to PyTorch.
+        checkpoint_minutes: Minutes after which a checkpoint is made inside an epoch if none was made meanwhile. It is
+            uploaded while training continues. None makes none by time.
         no_progress_minutes: A worker that makes no step for this time ends, and training starts again from the newest
             checkpoint. The fourth failure without a new checkpoint between them ends the run.
     """
@@ -32,6 +34,7 @@ class TrainingExecution(StageExecution):
     use_gpu: bool | None = None
     num_loader_threads: Positive = 2
     num_compute_threads: Count = 0
+    checkpoint_minutes: Minutes | None = 10
     no_progress_minutes: Minutes = 60
 
     @model_validator(mode="before")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -54,6 +55,7 @@ _SECONDS_TO_TELL = 10.0
 # At each look workers wait for each other, for about 10 ms. Clusters announce a removal half a minute ahead.
 _STEPS_BETWEEN_LOOKS = 20
 _WATCHER = "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER"
+_SYNC, _ASYNC = train.CheckpointUploadMode.SYNC, train.CheckpointUploadMode.ASYNC
 _EARLIER = "epochs_since_the_last_checkpoint"
 EPOCHS_NAME = "epochs.json"
 """File in a checkpoint with the metrics of each epoch so far."""
@@ -232,6 +234,7 @@ class RaySession:
         self._unsaved: list[dict[str, float]] = []
         self._epochs: list[dict[str, float]] = []
         self._watch = NoProgressWatch(no_progress_seconds, self._tell_stuck)
+        self._uploading: Path | None = None
         self._next_progress = 0.0
         self._num_steps = 0
         # On by default; `local_ray` turns it off, since nobody takes away its machine.
@@ -278,26 +281,51 @@ class RaySession:
         this = {**metrics, "epoch": epoch}
         self._epochs.append(this)
         if checkpoint is None:
-            train.report(this)
+            # Ray Train takes reports in order: behind an upload, a report waits too.
+            train.report(this, checkpoint_upload_mode=_ASYNC if self._is_uploading() else _SYNC)
             self._unsaved.append(this)
             return
         self._report_checkpoint(checkpoint, checkpoint_name(epoch), this)
 
-    def save(self, checkpoint: Path | None, *, epoch: int, step: int) -> None:
-        """Report a checkpoint inside an epoch to Ray Train, and return when a restart would find it.
+    def save(self, checkpoint: Path | None, *, epoch: int, step: int, wait: bool) -> None:
+        """Report a checkpoint inside an epoch to Ray Train.
 
         The checkpoint records only the epochs that ended since the last one.
+
+        Args:
+            checkpoint: The folder; None from other ranks.
+            epoch: Epoch, from 0.
+            step: Number of steps of the epoch that are done.
+            wait: Return only once a restart would find it. Otherwise Ray Train uploads it while training continues;
+                this waits only for the upload before it, so that copies do not pile up on the local disk.
         """
         self._watch.moved()
         if checkpoint is None:
             train.report({})
         else:
-            self._report_checkpoint(checkpoint, checkpoint_name(epoch, step), {"epoch": epoch, _STEP: step})
+            if not wait:
+                if self._is_uploading():
+                    self._wait_for_reports()
+                # The caller deletes its folder, and Ray Train this one once it is uploaded.
+                checkpoint = checkpoint.rename(tempfile.mkdtemp(prefix="checkpoint-", dir=checkpoint.parent))
+                self._uploading = checkpoint
+            name = checkpoint_name(epoch, step)
+            self._report_checkpoint(checkpoint, name, {"epoch": epoch, _STEP: step}, mode=_SYNC if wait else _ASYNC)
+        if wait:
+            self._wait_for_reports()
+
+    def _is_uploading(self) -> bool:
+        return self._uploading is not None and self._uploading.exists()
+
+    def _wait_for_reports(self) -> None:
+        """Wait until Ray Train has listed the checkpoints of all reports so far."""
         train.get_all_reported_checkpoints(
             consistency_mode=train.CheckpointConsistencyMode.COMMITTED, timeout_s=_SECONDS_TO_COMMIT
         )
 
-    def _report_checkpoint(self, checkpoint: Path, name: str, metrics: Mapping[str, float]) -> None:
+    def _report_checkpoint(
+        self, checkpoint: Path, name: str, metrics: Mapping[str, float], *, mode: train.CheckpointUploadMode = _SYNC
+    ) -> None:
         """Write the metrics of all epochs so far into a checkpoint, and report it to Ray Train.
 
         Ray Train keeps two checkpoints, and a driver may die long before its workers. The next driver finds in the
@@ -309,6 +337,7 @@ class RaySession:
             {**metrics, _EARLIER: self._unsaved},
             checkpoint=train.Checkpoint.from_directory(checkpoint),
             checkpoint_dir_name=name,
+            checkpoint_upload_mode=mode,
         )
         self._unsaved = []
 

@@ -188,7 +188,7 @@ class TrainingLoop(ABC, Generic[Config, Batch]):
         description: What `config.json` beside a checkpoint holds besides the configuration.
         syncs_batch_norm: Whether batch norm has the statistics of all workers' samples.
         epoch_size: Length of an epoch in the unit of `execution.checkpoint_interval`.
-        interval_steps: Steps between checkpoints inside an epoch; None makes none but on termination.
+        interval_steps: Steps between checkpoints inside an epoch; None makes none but by time and on termination.
         keep_every: n: the checkpoint of every n-th epoch is kept permanently, in the session's folder for them; None
             keeps none.
     """
@@ -213,6 +213,7 @@ class TrainingLoop(ABC, Generic[Config, Batch]):
             # they are a worker's own on purpose, training does not read them.
             self._step_module = nn.parallel.DistributedDataParallel(network, forward_sync_buffers=False)
         self.next_epoch = 0
+        self._saved_at = time.monotonic()
         self._begun: Totals | None = None
         folder = session.restored()
         # After DistributedDataParallel, which gives all workers the buffers of rank 0.
@@ -307,13 +308,16 @@ class TrainingLoop(ABC, Generic[Config, Batch]):
     def _after_step(self, place: Place, totals: Totals) -> None:
         """Report progress, and save if a checkpoint is due or a worker was asked to end."""
         self._session.progress({**self.position(place), **self.metrics(totals)})
-        stop = any_worker(self._session.should_stop(), self._session.device)
-        # The epoch's own checkpoint follows its last step.
-        interval = self.interval_steps
-        due = interval is not None and place.step % interval == 0 and place.step < place.num_steps
-        if stop or due:
+        minutes, interval = self._config.execution.checkpoint_minutes, self.interval_steps
+        is_late = minutes is not None and time.monotonic() - self._saved_at >= 60 * minutes
+        # Clocks of workers differ, so all save as soon as it is late for one of them.
+        stop, is_late = any_worker(self._session.should_stop(), is_late, device=self._session.device)
+        due = interval is not None and place.step % interval == 0
+        # After the last step, the epoch's own checkpoint may follow.
+        if stop or ((due or is_late) and place.step < place.num_steps):
             with self.checkpoint(place.epoch, totals) as folder:
-                self._session.save(folder, epoch=place.epoch, step=place.step)
+                self._session.save(folder, epoch=place.epoch, step=place.step, wait=stop or due)
+            self._saved_at = time.monotonic()
         if stop:
             raise StoppedError(f"training was asked to end and is saved at {self._named(place)}")
 
@@ -334,3 +338,4 @@ class TrainingLoop(ABC, Generic[Config, Batch]):
                 # First: a run that is stopped between the two makes this checkpoint again, which replaces its equal.
                 copy_checkpoint(folder, self._session.kept_folder.child(checkpoint_name(epoch)))
             self._session.report(metrics, epoch=epoch, checkpoint=folder)
+        self._saved_at = time.monotonic()

@@ -68,10 +68,14 @@ class Session(Protocol):
     def report(self, metrics: Mapping[str, float], *, epoch: int, checkpoint: Path | None) -> None:
         """Report an epoch's metrics and, from rank 0, a checkpoint folder. Every worker must call it."""
 
-    def save(self, checkpoint: Path | None, *, epoch: int, step: int) -> None:
-        """Save a checkpoint made inside an epoch, from rank 0. Return once a restart would find it.
+    def save(self, checkpoint: Path | None, *, epoch: int, step: int, wait: bool) -> None:
+        """Save a checkpoint made inside an epoch, from rank 0. Every worker must call it.
 
-        Every worker must call it.
+        Args:
+            checkpoint: The folder, which may be gone afterwards; None from other ranks.
+            epoch: Epoch, from 0.
+            step: Number of steps of the epoch that are done.
+            wait: Return only once a restart would find it. Otherwise training continues while it is uploaded.
         """
 
     def should_stop(self) -> bool:
@@ -111,8 +115,8 @@ class LocalSession:
         self.history.append({"epoch": epoch, **metrics})
         self._keep(checkpoint, f"checkpoint-{epoch:05d}")
 
-    def save(self, checkpoint: Path | None, *, epoch: int, step: int) -> None:
-        """Replace the newest checkpoint."""
+    def save(self, checkpoint: Path | None, *, epoch: int, step: int, wait: bool) -> None:
+        """Replace the newest checkpoint, which takes no time."""
         self._keep(checkpoint, f"checkpoint-{epoch:05d}-{step:08d}")
 
     def should_stop(self) -> bool:
@@ -162,12 +166,12 @@ def is_terminated() -> bool:
     return _Termination.is_asked
 
 
-def any_worker(wish: bool, device: torch.device) -> bool:
-    """Return whether any worker has the wish, by one reduction of four bytes if there are several.
+def any_worker(*wishes: bool, device: torch.device) -> list[bool]:
+    """Return for each wish whether any worker has it, by one reduction of a few bytes if there are several workers.
 
-    All workers call it in the same step and get the same answer.
+    All workers call it in the same step and get the same answers.
     """
-    return bool(mean_over_workers(torch.tensor(float(wish), device=device)) > 0)
+    return [share > 0 for share in mean_over_workers(torch.tensor(wishes, dtype=torch.float32, device=device)).tolist()]
 
 
 class NoProgressError(ExplainedError):
