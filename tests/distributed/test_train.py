@@ -88,6 +88,22 @@ with NoProgressWatch(0.3, lambda place: print(place, flush=True)) as watch:
     wait_for_a_disk_that_is_away()
 """
 
+READS_MASKS = """
+import threading
+from objectaware.training.session import NoProgressWatch
+
+def wait_for_a_disk_that_is_away():
+    threading.Event().wait()
+
+with NoProgressWatch(0.3, lambda place: print(place, flush=True), seconds_to_start=600) as watch:
+    threading.Event().wait(1)
+    watch.moved()
+    threading.Event().wait(1)
+    watch.stepped()
+    print("the first step", flush=True)
+    wait_for_a_disk_that_is_away()
+"""
+
 ENDS_IN_TIME = """
 from objectaware.training.session import NoProgressWatch
 with NoProgressWatch(0.2, print):
@@ -432,8 +448,8 @@ def _run(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize(
     ("program", "before"),
-    [(HANGS_AFTER_SOME_STEPS, "all steps"), (WAITS_FOR_ROOM, "there is room")],
-    ids=["after some steps", "once it has had to wait for room"],
+    [(HANGS_AFTER_SOME_STEPS, "all steps"), (WAITS_FOR_ROOM, "there is room"), (READS_MASKS, "the first step")],
+    ids=["after some steps", "once it has had to wait for room", "from its first step on"],
 )
 def test_a_process_that_does_not_move_tells_where_it_stands_and_ends(program: str, before: str) -> None:
     done = _run(program)

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import ray
 import torch
+import torch.distributed as dist
 from ray import train
 from ray.train import Checkpoint
 from ray.train.v2._internal.constants import ENABLE_PREEMPTION_WATCHER_ENV_VAR
@@ -288,6 +289,23 @@ def test_training_goes_on_while_a_checkpoint_is_uploaded_and_waits_for_the_one_b
     session.report({"loss": 1.0}, epoch=0, checkpoint=None)
     assert ray_train.modes[-1] == SYNC
     assert not list(tmp_path.glob("checkpoint-*"))
+
+
+def test_from_the_first_step_on_workers_wait_less_for_each_other_but_longer_than_one_may_hang(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits: list[float] = []
+    monkeypatch.setattr(dist, "is_initialized", lambda: True)
+    monkeypatch.setattr(dist, "set_timeout", lambda limit: limits.append(limit.total_seconds()))
+    monkeypatch.setenv("RAY_TRAIN_ENABLE_PREEMPTION_WATCHER", "0")
+    _RayTrain(monkeypatch, tmp_path / "run")
+    with _session(tmp_path).running() as session:
+        assert limits.pop() > session._watch.seconds == 7200
+        session.should_stop()
+        session.should_stop()
+    assert limits.pop() > session._watch.seconds == 60
+    assert not limits
+    assert _trainer(tmp_path, None, no_progress_minutes=1).backend_config.timeout_s > 60
 
 
 def test_the_driver_asks_the_workers_to_end(ray_session: None) -> None:

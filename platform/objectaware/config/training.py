@@ -25,7 +25,8 @@ class TrainingExecution(StageExecution):
         checkpoint_minutes: Minutes after which a checkpoint is made inside an epoch if none was made meanwhile. It is
             uploaded while training continues. None makes none by time.
         no_progress_minutes: A worker that makes no step for this time ends, and training starts again from the newest
-            checkpoint. The fourth failure without a new checkpoint between them ends the run.
+            checkpoint. Until its first step, a worker has two hours. The fourth failure without a new checkpoint
+            between them ends the run.
     """
 
     moved: ClassVar[tuple[str, ...]] = ("precision",)
@@ -35,7 +36,7 @@ class TrainingExecution(StageExecution):
     num_loader_threads: Positive = 2
     num_compute_threads: Count = 0
     checkpoint_minutes: Minutes | None = 10
-    no_progress_minutes: Minutes = 60
+    no_progress_minutes: Minutes = 10
 
     @model_validator(mode="before")
     @classmethod

@@ -34,6 +34,7 @@ from objectaware.distributed.train_session import (
     RecordPump,
     Sink,
     StartWatch,
+    collective_seconds,
     root_cause,
 )
 from objectaware.errors import ExplainedError, InputError
@@ -175,8 +176,10 @@ def _trainer(
     starts = StartWatch(sink, max_failures=_MAX_RETRIES, max_wait_minutes=config.execution.max_wait_minutes)
     return StoppableTrainer(
         partial(_train_worker, loop, config, sink, folder.child(f"{_RUN_NAME}/{KEPT_FOLDER}"), fallback),
-        # Workers that wait for a hanging one must not give up before that one has reported its place.
-        torch_config=TerminationConfig(timeout_s=2 * math.ceil(60 * config.execution.no_progress_minutes)),
+        # For the set-up. `RaySession` sets the limits for the time until the first step, and after it.
+        torch_config=TerminationConfig(
+            timeout_s=math.ceil(collective_seconds(60 * config.execution.no_progress_minutes))
+        ),
         scaling_config=ScalingConfig(
             num_workers=counts[-1] if len(counts) == 1 else (counts[0], counts[-1]),  # type: ignore[arg-type]  # mypy sees Ray Train V1, which takes no pair
             use_gpu=bool(workers.num_gpus),

@@ -10,12 +10,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import ray
 import torch
+import torch.distributed as dist
 from ray import train
 from ray.exceptions import RayError
 from ray.train.torch import get_device
@@ -51,6 +53,8 @@ _logger = logging.getLogger(__name__)
 
 _SECONDS_BETWEEN_PROGRESS = 1.0
 _SECONDS_TO_COMMIT = 60.0
+# A worker reads the masks of the data set and compiles the networks. Those of ImageNet take an hour on slow processors.
+_SECONDS_TO_START = 7200.0
 _SECONDS_TO_TELL = 10.0
 # At each look workers wait for each other, for about 10 ms. Clusters announce a removal half a minute ahead.
 _STEPS_BETWEEN_LOOKS = 20
@@ -193,12 +197,21 @@ def epoch_records(metrics: Mapping[str, Any]) -> list[Record]:
     return [{"kind": "epoch", **epoch} for epoch in (*metrics[_EARLIER], *([] if _STEP in metrics else [this]))]
 
 
+def collective_seconds(no_progress_seconds: float) -> float:
+    """Return the longest time that workers wait for one of them in PyTorch, for a limit of seconds without a step.
+
+    It is longer than the limit, since the worker that hangs must have reported its place by then. Workers that wait
+    end themselves half a minute after the limit. PyTorch's limit ends those that cannot.
+    """
+    return 2 * no_progress_seconds
+
+
 class RaySession:
     """Implement `training.session.Session` for a Ray Train worker. Train inside `running`.
 
     Args:
         sink: Receiver of the progress.
-        no_progress_seconds: Seconds without a step after which this process ends itself.
+        no_progress_seconds: Seconds without a step after which this process ends itself, from its first step on.
         kept_folder: Folder of checkpoints that are never deleted. Its guard is asked before each checkpoint is
             reported, and raises an exception if none may be saved any more.
         cache_folder: Local folder that the workers of a node share.
@@ -233,7 +246,9 @@ class RaySession:
         self.kept_folder = kept_folder
         self._unsaved: list[dict[str, float]] = []
         self._epochs: list[dict[str, float]] = []
-        self._watch = NoProgressWatch(no_progress_seconds, self._tell_stuck)
+        self._watch = NoProgressWatch(
+            no_progress_seconds, self._tell_stuck, seconds_to_start=max(no_progress_seconds, _SECONDS_TO_START)
+        )
         self._uploading: Path | None = None
         self._next_progress = 0.0
         self._num_steps = 0
@@ -249,6 +264,7 @@ class RaySession:
             raise StoppedError("training was asked to end before this attempt began")
         with ExitStack() as opened:
             opened.enter_context(self._watch)
+            self._limit_collectives()
             checkpoint = train.get_checkpoint()
             if checkpoint is not None:
                 self._restored = Path(opened.enter_context(checkpoint.as_directory()))
@@ -258,6 +274,11 @@ class RaySession:
                 assert epochs.is_file(), f"{self._restored} holds no {EPOCHS_NAME}"
                 self._epochs = json.loads(epochs.read_text())
             yield self
+
+    def _limit_collectives(self) -> None:
+        """Make PyTorch's limit for collectives fit the limit in force."""
+        if dist.is_initialized():
+            dist.set_timeout(timedelta(seconds=collective_seconds(self._watch.seconds)))
 
     def view_source(self, loader: ViewLoader, config: PretrainConfig) -> ViewSource:
         """Return the loader, or the decoders on other machines that feed it (`execution.decode_on`)."""
@@ -346,8 +367,10 @@ class RaySession:
 
         All workers call it after every step.
         """
-        self._watch.moved()
+        self._watch.stepped()
         self._num_steps += 1
+        if self._num_steps == 1:
+            self._limit_collectives()
         if self._is_watched and self._num_steps % _STEPS_BETWEEN_LOOKS == 0 and train.get_preemption_info() is not None:
             return True  # Ray is about to remove a worker's machine (`ray drain-node`, spot instances)
         self._hear()

@@ -36,6 +36,7 @@ EXIT_STATUS = 75
 
 _NUM_FRAMES = 3
 _SECONDS_FOR_OTHERS = 30.0
+_LOOKS_PER_LIMIT = 100
 _LIBRARIES_THAT_WAIT = ("/torch/", "/ray/")
 _OURS = f"{Path(objectaware.__file__).parent}{os.sep}"
 
@@ -179,7 +180,7 @@ class NoProgressError(ExplainedError):
 
 
 class NoProgressWatch(Background):
-    """End this process if the thread that enters this context manager has not `moved` for too long.
+    """End this process if the thread that enters this context manager makes no step for too long.
 
     A thread that hangs in a library, or while it reads from a lost file system, cannot be given an exception. Ray Train
     sees that the process died, and starts training again from the newest checkpoint.
@@ -191,17 +192,24 @@ class NoProgressWatch(Background):
         seconds: The limit.
         report: Called at the limit, before the end, with the innermost calls of the thread that does not move, and of
             those that work for it.
+        seconds_to_start: The limit before the first step; by default the same.
         seconds_for_others: Time by which the limit is longer for a process that waits for others.
 
     Attributes:
-        seconds: The limit.
+        seconds: The limit in force.
     """
 
     def __init__(
-        self, seconds: float, report: Callable[[str], None], *, seconds_for_others: float = _SECONDS_FOR_OTHERS
+        self,
+        seconds: float,
+        report: Callable[[str], None],
+        *,
+        seconds_to_start: float | None = None,
+        seconds_for_others: float = _SECONDS_FOR_OTHERS,
     ) -> None:
         super().__init__("no progress")
-        self.seconds = seconds
+        self.seconds = seconds if seconds_to_start is None else seconds_to_start
+        self._seconds_between_steps = seconds
         self._seconds_for_others = seconds_for_others
         self._report = report
         self._watched = threading.get_ident()
@@ -211,6 +219,11 @@ class NoProgressWatch(Background):
     def moved(self) -> None:
         """Start the limit again: the thread is alive."""
         self._moved_at = time.monotonic()
+
+    def stepped(self) -> None:
+        """Start the limit between steps: the thread has made one."""
+        self.moved()
+        self.seconds = self._seconds_between_steps
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -224,7 +237,8 @@ class NoProgressWatch(Background):
 
     def _run(self) -> None:
         while (left := self._seconds_left()) > 0:
-            if self._stop.wait(left):
+            # The first step makes the limit shorter.
+            if self._stop.wait(min(left, self._seconds_between_steps / _LOOKS_PER_LIMIT)):
                 return
         try:
             self._report(self._place())
