@@ -1,7 +1,8 @@
-"""This process: its Ray job, as Ray's job supervisor describes it, its modules, and threads beside a `with` block."""
+"""This process: its user, its Ray job as Ray's job supervisor describes it, its modules, and threads beside a block."""
 
 from __future__ import annotations
 
+import getpass
 import importlib
 import json
 import os
@@ -17,6 +18,8 @@ CONFIG_VARIABLE = "RAY_JOB_CONFIG_JSON_ENV_VAR"
 
 It is Ray's own. The public runtime context has neither the job's id nor its metadata, and nothing before `ray.init`.
 """
+USER_KEY = "user"
+"""Key of the submitter's name in a job's metadata."""
 
 
 def submission_id() -> str | None:
@@ -27,6 +30,27 @@ def submission_id() -> str | None:
 def submitted_commit() -> str | None:
     """Return the Git commit that `objectaware submit` uploaded, or None. The uploaded copy has no repository."""
     return _section("metadata").get("git_commit")
+
+
+def submitter() -> str | None:
+    """Return the name of the user who submitted the job; None outside a job, or if the job's metadata do not say it."""
+    return _section("metadata").get(USER_KEY)
+
+
+def system_user() -> str:
+    """Return the name of the user that this process runs as, or the number of one without a name."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return str(os.getuid())  # a container may run under a number without a name
+
+
+def user_name() -> str | None:
+    """Return the name of the user whose work this process does.
+
+    In a job this is its submitter: all jobs of a cluster run as one user of the system. None if that is not known.
+    """
+    return submitter() if submission_id() is not None else system_user()
 
 
 def job_variables() -> dict[str, str]:

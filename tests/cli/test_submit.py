@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,13 +15,14 @@ from objectaware.commands.common import storage_address
 from objectaware.commands.submit import job_command, job_environment
 from objectaware.distributed import submit as jobs
 from objectaware.errors import InputError
-from objectaware.process import CONFIG_VARIABLE
+from objectaware.process import CONFIG_VARIABLE, user_name
 from objectaware.tracking import environment_tags
+from objectaware.tracking.spools import this_user
 
 
 @pytest.fixture
 def in_job(monkeypatch: pytest.MonkeyPatch) -> None:
-    job = {"runtime_env": {}, "metadata": {"job_submission_id": "raysubmit_1", "git_commit": "abc"}}
+    job = {"runtime_env": {}, "metadata": {"job_submission_id": "raysubmit_1", "git_commit": "abc", "user": "anna"}}
     monkeypatch.setenv(CONFIG_VARIABLE, json.dumps(job))
 
 
@@ -139,6 +141,22 @@ def test_a_jobs_runs_carry_its_id_and_commit(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_outside_a_job_no_id_is_noted() -> None:
     assert "ray.submission_id" not in environment_tags("cpu")
+
+
+@pytest.mark.usefixtures("in_job")
+def test_a_job_does_the_work_of_its_submitter(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOGNAME", "objectaware")
+    assert (user_name(), this_user()) == ("anna", f"{os.getuid()}-anna")
+    monkeypatch.setenv("LOGNAME", "anna")  # a job on the submitter's own machine goes on in the runs made there
+    assert this_user() == str(os.getuid())
+
+
+def test_the_user_of_a_job_without_a_submitter_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOGNAME", "objectaware")
+    assert user_name() == "objectaware"
+    monkeypatch.setenv(CONFIG_VARIABLE, json.dumps({"metadata": {"job_submission_id": "raysubmit_1"}}))
+    assert user_name() is None
+    assert this_user() == str(os.getuid())
 
 
 def test_the_message_of_a_failure_is_the_last_line(

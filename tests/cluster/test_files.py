@@ -182,7 +182,7 @@ def test_kubernetes_gets_what_kuberay_knows() -> None:
     spec = job["spec"]
     assert spec.keys() <= {
         *("entrypoint", "shutdownAfterJobFinishes", "ttlSecondsAfterFinished", "activeDeadlineSeconds"),
-        *("backoffLimit", "rayClusterSpec", "submissionMode", "runtimeEnvYAML"),
+        *("backoffLimit", "rayClusterSpec", "submissionMode", "runtimeEnvYAML", "metadata"),
     }
     assert spec["backoffLimit"] == 0, "KubeRay would start a job again that was refused"
     cluster = spec["rayClusterSpec"]

@@ -89,7 +89,7 @@ def objectaware(head: RayHead, clone: Path) -> Objectaware:
 
 
 def _user(head: RayHead) -> dict[str, str]:
-    return {**head.environment, "PYTHONPATH": str(ROOT / "platform")}
+    return {**head.environment, "PYTHONPATH": str(ROOT / "platform"), "LOGNAME": "anna"}
 
 
 def _ask(head: RayHead, what: str, job: str) -> str:
@@ -152,6 +152,8 @@ def test_objectaware_submits_and_follows_a_sweep(head: RayHead, objectaware: Obj
     }
     assert runs["study"][0].info.run_id == _run_of(done.stdout)
     assert {run.data.params["holdout"] for run in runs["trial"]} == {"10", "20"}
+    # The submitter, and not the one that the job's processes run as; also where a trial's process made the run.
+    assert {run.info.user_id for found in runs.values() for run in found} == {"anna"}
 
 
 @pytest.mark.timeout(300)

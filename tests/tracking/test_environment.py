@@ -12,12 +12,12 @@ from objectaware.tracking import environment, environment_tags
 from objectaware.tracking.environment import git_commit
 
 
-def test_tags_name_the_device_the_packages_and_the_user() -> None:
+def test_tags_name_the_device_and_the_packages() -> None:
     tags = environment_tags("a device")
     assert tags["device"] == "a device"
     for package in ("torch", "ray", "mlflow"):
         assert tags[f"version.{package}"] == metadata.version(package)
-    assert tags["mlflow.user"]
+    assert tags["mlflow.source.type"] == "LOCAL"
 
 
 def test_the_commit_is_that_of_the_repository_which_tracks_the_file(tmp_path: Path) -> None:

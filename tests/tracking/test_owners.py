@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 from mlflow.entities import Run
 
 from objectaware.data.storage import Storage
+from objectaware.process import CONFIG_VARIABLE
 from objectaware.tracking import Tracker, TrackingStore, spools, store
 from objectaware.tracking.delivery import Sender
 from objectaware.tracking.spool import milliseconds_now
@@ -87,6 +89,18 @@ def test_two_users_of_one_storage_have_a_run_each(open_storage: Open, monkeypatc
     assert (finished.info.status, killed.info.status) == ("FINISHED", "KILLED")
     assert losses(open_storage("group"), finished) == [(0, 5.0)]
     assert losses(open_storage("group"), killed) == [(0, 9.0)]
+
+
+def test_two_submitters_whose_jobs_run_as_one_user_have_a_run_each(
+    open_storage: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, loss in (("anna", 5.0), ("ben", 9.0)):
+        metadata = {"job_submission_id": f"job of {name}", "user": name}
+        monkeypatch.setenv(CONFIG_VARIABLE, json.dumps({"metadata": metadata}))
+        assert train(open_storage("group"), {0: loss}).finish("KILLED", timeout_seconds=30)
+    annas, bens = runs(open_storage("group"))
+    assert (annas.info.user_id, bens.info.user_id) == ("anna", "ben")
+    assert (losses(open_storage("group"), annas), losses(open_storage("group"), bens)) == ([(0, 5.0)], [(0, 9.0)])
 
 
 def test_the_run_of_a_finished_stage_is_not_opened_again(open_storage: Open) -> None:

@@ -33,7 +33,7 @@ from objectaware.tracking.spool import (
 )
 from objectaware.tracking.spools import Spools
 
-OPENED = RunOpened("experiment", "name", "identity", "spool-number", 1000, "storage", "host", "1000")
+OPENED = RunOpened("experiment", "name", "identity", "spool-number", 1000, "storage", "host", "1000", "anna")
 
 
 def everything_in(spool: Spool) -> list[Record]:

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from objectaware.commands.common import STORAGE_VARIABLE
 from objectaware.commands.registry import all_subcommands, command
 from objectaware.errors import InputError
+from objectaware.process import USER_KEY, user_name
 
 _TRACKING_VARIABLE = "MLFLOW_TRACKING_URI"
 _SHARED = "Give a folder that all nodes share, such as s3://bucket/runs or /shared/runs."
@@ -25,7 +26,7 @@ _INTERPRETERS = ("python", "python3", "bash", "sh")
 def submit(
     words: list[str], address: str | None = None, working_dir: Path = Path(), submission_id: str | None = None
 ) -> None:
-    """Run a command, written after --, as a Ray job, follow its log and exit with its status.
+    """Run a command, written after --, as a Ray job of this user, follow its log and exit with its status.
 
     The working directory is uploaded without data, runs and history. MLFLOW_TRACKING_URI and
     OBJECTAWARE_STORAGE are passed on. If they are not set here, the values of the cluster's nodes apply, or ./runs
@@ -56,7 +57,7 @@ def submit(
         working_dir=folder,
         environment=environment,
         excludes=_own_storage(environment.get(STORAGE_VARIABLE), folder),
-        metadata={} if commit is None else {"git_commit": commit},
+        metadata={key: value for key, value in {"git_commit": commit, USER_KEY: user_name()}.items() if value},
     )
     for key, value in {"job": name, **environment}.items():
         print(f"{key}: {value}", flush=True)

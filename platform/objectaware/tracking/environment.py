@@ -6,7 +6,6 @@ MLflow reads the one on telemetry when it is first imported, and the others at e
 
 from __future__ import annotations
 
-import getpass
 import os
 import subprocess
 from contextlib import suppress
@@ -41,22 +40,23 @@ def environment_tags(device: str) -> dict[str, str]:
         device: Name of the device that computes, such as `cpu` or `NVIDIA H100 80GB HBM3`.
 
     Returns:
-        `device`, `mlflow.user`, and `version.<package>` for every package that is installed. In a Ray job also
+        `device`, MLflow's source, and `version.<package>` for every package that is installed. In a Ray job also
         `ray.submission_id`. If a git repository tracks this code, or the job was submitted from one, also `git_commit`
         and MLflow's own `mlflow.source.git.commit`.
     """
-    tags = {"device": device, "mlflow.source.name": "objectaware"}
+    job = submission_id()
+    tags = {
+        "device": device,
+        "mlflow.source.name": "objectaware",
+        "mlflow.source.type": "LOCAL" if job is None else "JOB",
+    }
     for package in PACKAGES:
         with suppress(metadata.PackageNotFoundError):
             tags[f"version.{package}"] = metadata.version(package)
-    if (job := submission_id()) is not None:
+    if job is not None:
         tags["ray.submission_id"] = job
     if (commit := git_commit(Path(__file__)) or submitted_commit()) is not None:
         tags |= {"git_commit": commit, "mlflow.source.git.commit": commit}
-    try:
-        tags["mlflow.user"] = getpass.getuser()
-    except (KeyError, OSError):
-        tags["mlflow.user"] = "unknown"  # a container may run under a number without a name
     return tags
 
 

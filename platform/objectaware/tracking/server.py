@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 from mlflow import MlflowClient
 from mlflow.entities import Dataset, DatasetInput, InputTag, LifecycleStage, LoggedModelOutput, LoggedModelStatus, Run
 from mlflow.exceptions import MlflowException
+from mlflow.utils.mlflow_tags import MLFLOW_USER
 
 from objectaware.errors import InputError
 from objectaware.tracking.spool import DatasetUsed, ModelMade, RunOpened, exclusive_lock
@@ -165,6 +166,8 @@ class Server:
             STORAGE_TAG: opened.storage,
             HOST_TAG: opened.host,
             USER_TAG: opened.user,
+            # At once, since MLflow takes the attribute `user_id` from it only when it creates the run.
+            MLFLOW_USER: opened.user_name,
         }
         if parent_id is not None:
             tags[PARENT_TAG] = parent_id

@@ -67,7 +67,8 @@ class RunOpened:
         timestamp: Milliseconds since 1970.
         storage: Id of the storage of the run's results.
         host: Name of the host that records.
-        user: Number of the user there.
+        user: The user there, as `spools.this_user` returns it.
+        user_name: The user's name as shown.
         parent_spool: The parent's spool; None for a parent.
         parent_identity: The parent's identity, if another spool may have created the parent.
         adopt: Whether to continue a run of this identity, storage and user that another spool began.
@@ -85,6 +86,7 @@ class RunOpened:
     storage: str
     host: str
     user: str
+    user_name: str
     parent_spool: str | None = None
     parent_identity: str | None = None
     adopt: bool = True

@@ -24,9 +24,11 @@ import uuid
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from urllib.parse import quote
 
 from objectaware.data.storage import Storage
 from objectaware.errors import InputError
+from objectaware.process import submitter, system_user
 from objectaware.tracking.spool import Spool, delete_removed
 
 FOLDER = "mlflow_spool"
@@ -45,8 +47,12 @@ def this_host() -> str:
 
 
 def this_user() -> str:
-    """Return the number of this user, as runs and spools carry it: names differ between containers."""
-    return str(os.getuid())
+    """Return the number of this user, as runs and spools carry it: names differ between containers.
+
+    In a Ray job that somebody else submitted, the submitter's name follows it: jobs of all users run as one of them.
+    """
+    name = submitter()
+    return str(os.getuid()) if name in (None, system_user()) else f"{os.getuid()}-{quote(str(name), safe='')}"
 
 
 def storage_id(storage: Storage) -> str:

@@ -19,6 +19,7 @@ from urllib.parse import quote
 
 from objectaware.data.storage import Storage
 from objectaware.errors import Finding, InputError, one_line
+from objectaware.process import system_user, user_name
 from objectaware.tracking.delivery import Sender
 from objectaware.tracking.run import Tracker
 from objectaware.tracking.server import (
@@ -315,7 +316,7 @@ class TrackingStore:
             assert parent.opening.parent_spool is None, "runs nest one level deep"
             identity = parent.opening.identity if parent.opening.adopt else None
             fields |= {"parent_spool": parent.opening.spool, "parent_identity": identity}
-        owner = self.storage_id, this_host(), this_user()
+        owner = self.storage_id, this_host(), this_user(), user_name() or system_user()
         return RunOpened(self.experiment, name, key, uuid.uuid4().hex, milliseconds_now(), *owner, **fields)
 
     def _begin(self, name: str, opened: RunOpened, tags: Mapping[str, object]) -> Tracker:
