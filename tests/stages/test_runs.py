@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from objectaware.config import LocalizeConfig, Model, PretrainConfig
 from objectaware.data.storage import Storage
 from objectaware.errors import InputError
 from objectaware.evaluate.coverage import Coverage
+from objectaware.process import user_name
 from objectaware.stages.lease import Lease
 from objectaware.stages.linear import LinearConfig
 from objectaware.stages.runner import Context, StageResult
@@ -142,6 +144,21 @@ def test_what_can_go_is_unfinished_and_nothing_that_is_needed(
     assert _names(prunable(young, older_than_days=5, now=later), made) == ["failed", "other"]
 
 
+def test_only_ones_own_runs_can_go_unless_all_users_are_asked_for(
+    stored: list[StoredRun], made: dict[str, StageResult], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert {run.user for run in stored} == {user_name()}
+    later = max(run.modified for run in stored) + 10 * DAY
+    nobodys = [replace(run, user=None) for run in stored]
+    for runs, name in ((stored, "somebody else"), (nobodys, user_name())):
+        monkeypatch.setattr("objectaware.stages.runs.user_name", lambda name=name: name)
+        assert prunable(runs, older_than_days=5, now=later) == []
+        assert len(prunable(runs, older_than_days=5, now=later, all_users=True)) == 6
+    # A job that does not say who submitted it takes nobody's runs for its own.
+    monkeypatch.setattr("objectaware.stages.runs.user_name", lambda: None)
+    assert prunable(nobodys, older_than_days=5, now=later) == []
+
+
 def test_a_run_that_is_being_computed_stays(context: Context, stored: list[StoredRun]) -> None:
     (failed,) = prunable(stored)
     with Lease(failed.folder):
@@ -196,7 +213,7 @@ def test_pruning_deletes_the_folder_and_nothing_else(context: Context, made: dic
     stray.delete("stage.json")
     stray.write_bytes("classifier.safetensors", b"x")
     context.services.storage.child("linear").child("my notes").write_bytes("thesis.tex", b"x")
-    leaving = prunable(stored_runs(context.services.storage))
+    leaving = prunable(stored_runs(context.services.storage), all_users=True)
     assert [run.status for run in leaving] == ["unfinished", "unknown"]
     leaving[0].folder.write_bytes("notes.txt", b"kept")
     leaving[0].folder.child("lease").write_bytes("mine.txt", b"kept")

@@ -68,16 +68,20 @@ def compare_runs(identities: Positional[tuple[str, ...]], common: CommonArgument
     print(format_rows(rows) if rows else "They do not differ, and have no numbers.")
 
 
-@command("runs prune", "[--older-than DAYS] [--yes]", "Delete runs that are unfinished or old.")
-def prune_runs(common: CommonArguments = DEFAULTS, older_than: float | None = None, yes: bool = False) -> None:
-    """List runs that can be deleted, and delete them with --yes: unfinished ones, and folders without description.
+@command("runs prune", "[--older-than DAYS] [--yes]", "Delete your runs that are unfinished or old.")
+def prune_runs(
+    common: CommonArguments = DEFAULTS, older_than: float | None = None, all_users: bool = False, yes: bool = False
+) -> None:
+    """List your runs that are unfinished, and delete them with --yes.
 
-    Sources of runs that stay, and runs that are being computed, are never deleted. Interrupted trainings lose their
-    checkpoints. MLflow keeps its records.
+    Your runs are those that you began to compute last; `runs list` shows the user of each. Sources of runs that stay,
+    and runs that are being computed, are never deleted. Interrupted trainings lose their checkpoints. MLflow keeps its
+    records.
 
     Args:
         common: Settings of every command.
         older_than: Also include finished runs that have not changed for this many days.
+        all_users: Include the runs of all users, and folders that do not say whose they are.
         yes: Delete the runs. Without it, nothing is deleted.
     """
     from objectaware.report.tables import format_rows
@@ -85,7 +89,7 @@ def prune_runs(common: CommonArguments = DEFAULTS, older_than: float | None = No
     from objectaware.stages.runs import format_bytes, listed, prunable, prune
 
     stored, recorded = _all(common)
-    leaving = prunable(stored, older_than_days=older_than)
+    leaving = prunable(stored, older_than_days=older_than, all_users=all_users)
     rows = listed(leaving, [run for run in recorded if run.identity in {each.identity for each in leaving}])
     write_json(common, rows)
     if not leaving:

@@ -34,6 +34,7 @@ from objectaware.evaluate.features import PART_SIZE, FeatureSet, compute_feature
 from objectaware.methods.backbones import channels_last
 from objectaware.methods.checkpoint import load_encoder, local_checkpoint
 from objectaware.model import CheckpointAddress, Positive, Side, StageExecution
+from objectaware.process import user_name
 from objectaware.stages.identity import RESULT_FILE, STAGE_FILE, checkpoint_hash, recipe, stage_identity
 from objectaware.stages.registry import stage
 from objectaware.stages.runner import Computation, Context, StageRun
@@ -512,7 +513,7 @@ def _missing_parts(
         folder.delete(RESULT_FILE)
     there = set() if is_fresh else finished_parts(folder)
     if not folder.exists(STAGE_FILE):
-        folder.write_json(STAGE_FILE, {**described, "config": config.model_dump(mode="json")})
+        folder.write_json(STAGE_FILE, {**described, "user": user_name(), "config": config.model_dump(mode="json")})
     return [
         Part(config, folder, number, min(PART_SIZE, num_images - begin))
         for number, begin in enumerate(range(0, num_images, PART_SIZE))

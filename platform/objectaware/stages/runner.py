@@ -16,6 +16,7 @@ from objectaware.distributed.machines import MachineWatch
 from objectaware.distributed.room import Need, require_possible
 from objectaware.errors import InputError
 from objectaware.evaluate.coverage import coverage_notices, coverage_rows
+from objectaware.process import user_name
 from objectaware.stages.identity import (
     RESULT_FILE,
     STAGE_FILE,
@@ -274,7 +275,8 @@ class Stage(Generic[Config]):
                 if required := work.least_needs(on_device):
                     require_possible(self.kind, required)
                 description = {"config": config.model_dump(mode="json"), "inputs": dict(work.inputs)}
-                guarded.write_json(STAGE_FILE, {"stage": self.kind, "identity": identity, **description})
+                owned = {"stage": self.kind, "identity": identity, "user": user_name()}
+                guarded.write_json(STAGE_FILE, {**owned, **description})
                 collector.restore()
                 with _recorded(context, self.kind, name, on_device, work, identity, guarded) as tracker:
                     run = StageRun(identity, guarded, tracker, services.progress, context.watch.on_epoch)

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from objectaware.data.storage import Storage
 from objectaware.errors import InputError
+from objectaware.process import user_name
 from objectaware.stages.identity import RESULT_FILE, STAGE_FILE, SWEEP, SWEEP_OUTPUTS, delete_outputs
 from objectaware.stages.lease import Lease, current_holder
 from objectaware.stages.registry import all_stages
@@ -41,6 +42,7 @@ class StoredRun:
         config: Its configuration.
         values: Its results.
         made_from: Identities of the runs in the same storage whose outcome it used.
+        user: Name of the user who last began to compute it; None if that is not known.
     """
 
     stage: str
@@ -52,6 +54,7 @@ class StoredRun:
     config: Mapping[str, Any] = field(default_factory=dict)
     values: Mapping[str, Any] = field(default_factory=dict)
     made_from: frozenset[str] = frozenset()
+    user: str | None = None
 
     @property
     def dataset(self) -> str | None:
@@ -115,6 +118,7 @@ def _described(run: StoredRun) -> StoredRun:
         config=description["config"],
         values=(result or {}).get("values", {}),
         made_from=frozenset(made_from),
+        user=description.get("user"),
     )
 
 
@@ -157,23 +161,30 @@ def descendants(runs: Sequence[StoredRun], run: StoredRun) -> list[StoredRun]:
 
 
 def prunable(
-    runs: Sequence[StoredRun], *, older_than_days: float | None = None, now: float | None = None
+    runs: Sequence[StoredRun],
+    *,
+    older_than_days: float | None = None,
+    all_users: bool = False,
+    now: float | None = None,
 ) -> list[StoredRun]:
-    """Return the runs that can be deleted: unfinished runs, folders without a description and, on request, old runs.
+    """Return this user's runs that can be deleted: unfinished runs and, on request, old ones.
 
     Runs that are being computed right now and sources of runs that stay are never returned.
 
     Args:
         runs: All runs.
         older_than_days: Include finished runs whose files have not changed for this many days.
+        all_users: Include runs of other users and runs, or folders without a description, whose user is not known.
         now: The present, in seconds since 1970.
     """
     days = math.inf if older_than_days is None else older_than_days
     oldest = (time.time() if now is None else now) - days * _SECONDS_A_DAY
+    user = user_name()
     leaving = {
         run.identity
         for run in runs
-        if run.status in ("unfinished", "unknown") or (run.status == "finished" and run.modified < oldest)
+        if (all_users or (user is not None and run.user == user))
+        and (run.status in ("unfinished", "unknown") or (run.status == "finished" and run.modified < oldest))
     }
     needed = {each.identity for run in runs if run.identity not in leaving for each in ancestors(runs, run)}
     return [run for run in runs if run.identity in leaving - needed]
@@ -217,6 +228,7 @@ def listed(stored: Sequence[StoredRun], recorded: Sequence[RecordedRun]) -> list
                 "run": run.identity[:_SHOWN_DIGITS],
                 "stage": run.stage,
                 "status": run.status,
+                "user": run.user,
                 "MLflow": None if record is None else record.status,
                 "changed": _moment(run.modified),
                 "size": format_bytes(run.num_bytes),
@@ -252,6 +264,7 @@ def shown(runs: Sequence[StoredRun], run: StoredRun, recorded: Sequence[Recorded
         "identity": run.identity,
         "stage": run.stage,
         "status": run.status,
+        "user": run.user,
         "folder": run.folder.uri,
         "bytes": run.num_bytes,
         "changed": _moment(run.modified),

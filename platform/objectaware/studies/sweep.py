@@ -45,6 +45,7 @@ from objectaware.distributed.tune import (
 from objectaware.evaluate.linear import paired_differences
 from objectaware.model import points_to
 from objectaware.paper import Cell, load_table
+from objectaware.process import user_name
 from objectaware.report.figures import ComparedPoint, compared_lines
 from objectaware.stages.identity import ADDRESS_HASHES, STAND_IN, data_hash, data_sets
 from objectaware.stages.registry import all_stages, stage_needs
@@ -309,7 +310,7 @@ def run_sweep(context: Context, config: SweepConfig) -> SweepResult:
     with replace(context, mode=replace(context.mode, waits=True)).lease(folder) as lease:
         guarded = folder.guarded(lease.claim)
         dumped = config.model_dump(mode="json")
-        guarded.write_json("sweep.json", {"identity": identity, "config": dumped})
+        guarded.write_json("sweep.json", {"identity": identity, "user": user_name(), "config": dumped})
         dataset = next((data.root for data in data_sets(stage_parts(config, checked))), "none")
         opened = open_study(
             context, "sweep", name=config.name, key=identity, dataset=dataset, config=dumped, leased=True
