@@ -347,6 +347,20 @@ def test_an_address_that_mlflow_does_not_take_is_refused_in_a_line(
     assert len(str(refusal.value)) < 400
 
 
+def test_an_experiment_opens_in_the_view_for_model_training(open_store: Open) -> None:
+    store = open_store()
+
+    def kind() -> str:
+        return str(store.server.client.get_experiment_by_name(store.experiment).tags["mlflow.experimentKind"])
+
+    assert kind() == "custom_model_development"
+    for made_before, shown in (("", "custom_model_development"), ("genai_development", "genai_development")):
+        experiment_id = store.server.experiment_id(store.experiment)
+        store.server.client.set_experiment_tag(experiment_id, "mlflow.experimentKind", made_before)
+        open_store()
+        assert kind() == shown
+
+
 def test_a_relative_sqlite_file_is_the_same_in_every_folder(open_store: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = open_store().folder
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:///mlflow.db")

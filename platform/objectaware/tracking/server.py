@@ -35,6 +35,9 @@ SAME_TAG = "same_identity_as"
 SOURCE_TAG = "source_run_id"
 PARENT_TAG = "mlflow.parentRunId"
 
+# Set by the UI for the view in which it opens an experiment. Without it, MLflow 3 opens the one for language models.
+_KIND_TAG = "mlflow.experimentKind"
+_MODEL_TRAINING = "custom_model_development"
 _DATABASES = ("postgresql", "mysql", "mssql")
 _REMEDY = "Set it to http(s)://HOST:PORT, sqlite:///FILE or postgresql://…, or unset it."
 _HOST = re.compile(r"\w[\w.-]*(:\d+)?(/.*)?|\[[\da-fA-F:]+\](:\d+)?(/.*)?")
@@ -91,7 +94,7 @@ class Server:
         experiment = self.client.get_experiment_by_name(name)
         if experiment is None:
             try:
-                return self.client.create_experiment(name, self.artifact_location)
+                return self.client.create_experiment(name, self.artifact_location, {_KIND_TAG: _MODEL_TRAINING})
             except MlflowException as error:
                 # Another process may have made it between the two calls.
                 if error.error_code != "RESOURCE_ALREADY_EXISTS":
@@ -101,6 +104,12 @@ class Server:
         if experiment.lifecycle_stage != LifecycleStage.ACTIVE:
             remedy = f"Set another one, or run: {self._command(f'experiments restore -x {experiment.experiment_id}')}"
             raise InputError("experiment", name, "was deleted in MLflow", remedy)
+        if not experiment.tags.get(_KIND_TAG):
+            try:
+                self.client.set_experiment_tag(experiment.experiment_id, _KIND_TAG, _MODEL_TRAINING)
+            except MlflowException as error:
+                if error.error_code != "PERMISSION_DENIED":  # it only opens in another view
+                    raise
         return str(experiment.experiment_id)
 
     def _command(self, arguments: str) -> str:
