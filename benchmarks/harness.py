@@ -167,7 +167,8 @@ def describe(result: Result) -> str:
 
 def hardware() -> str:
     """Processor, cores that this process may use, memory, operating system and load."""
-    from objectaware.planning.model import num_cores, processor_name  # it imports more than most benchmarks need
+    from objectaware.planning.model import num_cores  # it imports more than most benchmarks need
+    from objectaware.process import processor_name
 
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     load = os.getloadavg()[0]

@@ -1,4 +1,4 @@
-"""This process: its user, its Ray job as Ray's job supervisor describes it, its modules, and threads beside a block."""
+"""This process: its machine and user, its Ray job as Ray's supervisor describes it, its modules, its threads."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ import importlib
 import json
 import os
 import pkgutil
+import platform
 import threading
 from abc import ABC, abstractmethod
 from functools import cache
+from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any, Self
 
@@ -51,6 +53,14 @@ def user_name() -> str | None:
     In a job this is its submitter: all jobs of a cluster run as one user of the system. None if that is not known.
     """
     return submitter() if submission_id() is not None else system_user()
+
+
+def processor_name() -> str:
+    """Return the name of this machine's processor."""
+    information = Path("/proc/cpuinfo")
+    lines = information.read_text().splitlines() if information.exists() else []
+    names = [line for line in lines if line.startswith("model name")]
+    return names[0].partition(":")[2].strip() if names else platform.processor() or platform.machine()
 
 
 def job_variables() -> dict[str, str]:

@@ -70,6 +70,15 @@ def test_workers_that_are_stuck_or_stop_are_told_of_and_others_are_not() -> None
     assert len(lines) == 2
 
 
+def test_the_device_reaches_the_run() -> None:
+    logged: list[object] = []
+    recorder = TrainingRecorder(
+        cast(Any, SimpleNamespace(tracker=SimpleNamespace(set_tags=logged.append))), lambda *_: ""
+    )
+    recorder({"kind": "device", "name": "NVIDIA H100"})
+    assert logged == [{"device": "NVIDIA H100"}]
+
+
 def test_it_is_sent_to_another_process_without_its_stream(tmp_path: Path) -> None:
     with (tmp_path / "terminal").open("w") as stream:
         progress = pickle.loads(pickle.dumps(Progress(stream)))

@@ -43,6 +43,7 @@ _RESOURCES = {"CPU": "num_cpus", "GPU": "num_gpus"}
 _NODE_GROUP = "ray.io/node-group"
 # Ray's first autoscaler names the nodes of a cluster without configuration by their ids.
 _UNNAMED_TYPE = "node_"
+_GPU_TYPE = "accelerator_type:"
 
 Say = Callable[[str], None]
 """Function that shows a line to the user."""
@@ -305,6 +306,12 @@ def num_gpus() -> int:
     capacity = current_capacity()
     most = capacity.most("GPU")
     return int(capacity.total("GPU") if math.isinf(most) else most)
+
+
+def gpu_names() -> str:
+    """Return the names that Ray gives the GPUs of the living nodes, such as `H100`, or `GPU` if it names none."""
+    resources = {name for node in ray_nodes() if node.get("GPU") for name in node} if ray.is_initialized() else set()
+    return ", ".join(sorted(name.removeprefix(_GPU_TYPE) for name in resources if name.startswith(_GPU_TYPE))) or "GPU"
 
 
 def ray_nodes() -> list[dict[str, float]]:

@@ -122,10 +122,11 @@ def train_on_ray(loop: Loop[Config], config: Config, *, storage: Storage, on_rec
         config: What to train, and for how many epochs. An epoch of fine-tuning is a log interval.
         storage: Folder that all nodes reach. Checkpoints go into its folder `train`. Its guard is asked before each
             checkpoint is saved.
-        on_record: Called with `{"kind": "epoch", "epoch", …metrics}` after an epoch is saved; now and then with
-            `{"kind": "progress", …}` and the loop's values; with `{"kind": "starting"}` and `{"kind": "running"}`
-            as workers start and run, and with `{"kind": "waiting", "text"}` once a minute while they cannot start; with
-            `{"kind": "stopping"}` while an interrupted training saves; with
+        on_record: Called with `{"kind": "epoch", "epoch", …metrics}` after an epoch is saved; with
+            `{"kind": "steps", "step", …metrics}` after some steps; now and then with `{"kind": "progress", …}` and the
+            loop's values; with `{"kind": "device", "name"}` as rank 0 begins; with `{"kind": "starting"}` and
+            `{"kind": "running"}` as workers start and run, and with `{"kind": "waiting", "text"}` once a minute while
+            they cannot start; with `{"kind": "stopping"}` while an interrupted training saves; with
             `{"kind": "stuck", "rank", "seconds", "place"}` by a worker that made no step for too long and ends itself.
             A resumed run first repeats all saved epochs, since the driver may have missed some.
 

@@ -37,13 +37,13 @@ from objectaware import collector
 from objectaware.config import PretrainConfig
 from objectaware.data.storage import Storage
 from objectaware.distributed.room import SECONDS_BETWEEN_LINES, Need, NoRoomError, current_capacity, waiting_line
-from objectaware.process import Background
+from objectaware.process import Background, processor_name
 from objectaware.training.loop import checkpoint_name
 from objectaware.training.session import NoProgressWatch, StoppedError, is_terminated
 from objectaware.training.views import ViewLoader, ViewSource
 
 Record = dict[str, Any]
-"""Plain values. `kind` is `epoch`, `progress`, `waiting`, `starting`, `running`, `stopping`, `stopped` or `stuck`."""
+"""Plain values. `train_on_ray` lists the values of `kind`. `stopped` is between the workers and the pump alone."""
 Sink = Any
 """Handle of a `RecordSink` actor. Ray's handles have no type."""
 
@@ -262,6 +262,10 @@ class RaySession:
         # After Ctrl-C Ray Train restarts workers that have saved and ended, until its controller is stopped too.
         if self.rank == 0 and ray.get(self._sink.begin.remote()):
             raise StoppedError("training was asked to end before this attempt began")
+        if self.rank == 0:
+            is_gpu = self.device.type == "cuda"
+            name = torch.cuda.get_device_name(self.device) if is_gpu else processor_name()
+            self._sink.push.remote({"kind": "device", "name": name})
         with ExitStack() as opened:
             opened.enter_context(self._watch)
             self._limit_collectives()

@@ -38,6 +38,7 @@ from objectaware.methods.moco import MoCo
 from objectaware.model import Address, Model, Side, filled
 from objectaware.planning import model
 from objectaware.planning.model import Rates, StageName, TrainingRates, Work, num_cores
+from objectaware.process import processor_name
 from objectaware.report.gallery import Look
 from objectaware.training.inputs import build_loader, open_inputs
 from objectaware.training.pretraining import run_pretraining
@@ -203,7 +204,7 @@ def measure_rates(config: MeasureConfig, folder: Path, start_seconds: Mapping[St
         crops = [crop for view in ("pixels_0", "pixels_1") for crop in loaded.get(view, ())]
         pictures = [read_image(path) for path in files[:GROUP_SIZE]]
         return Rates(
-            source=f"as measured on {model.processor_name()}, {num_cores()} cores{gpu}",
+            source=f"as measured on {processor_name()}, {num_cores()} cores{gpu}",
             date=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
             device=config.device,
             num_cores=num_cores(),

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 import os
-import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -176,14 +175,6 @@ def _measured(name: str, value: Key, known: Mapping[Key, Rate], *, of: str = "")
 def num_cores() -> int:
     """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0))
-
-
-def processor_name() -> str:
-    """Return the processor's name."""
-    information = Path("/proc/cpuinfo")
-    lines = information.read_text().splitlines() if information.exists() else []
-    names = [line for line in lines if line.startswith("model name")]
-    return names[0].partition(":")[2].strip() if names else platform.processor() or platform.machine()
 
 
 def read_rates(path: Path) -> Rates:

@@ -125,6 +125,8 @@ class TrainingRecorder:
                 self._run.tracker.log_metrics(self.last_metrics, step=int(record.get("iteration", record["epoch"])))
                 if self._run.on_epoch is not None:
                     self._run.on_epoch(int(record["epoch"]), self.last_metrics)
+            case "device":
+                self._run.tracker.set_tags({"device": record["name"]})
             case "progress":
                 self._run.progress.update(self._describe(record, self.last_metrics))
             case "waiting":

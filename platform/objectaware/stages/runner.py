@@ -13,10 +13,10 @@ from objectaware import collector
 from objectaware.config import DataConfig, Model
 from objectaware.data.storage import Storage
 from objectaware.distributed.machines import MachineWatch
-from objectaware.distributed.room import Need, require_possible
+from objectaware.distributed.room import Need, gpu_names, require_possible
 from objectaware.errors import InputError
 from objectaware.evaluate.coverage import coverage_notices, coverage_rows
-from objectaware.process import user_name
+from objectaware.process import processor_name, user_name
 from objectaware.stages.identity import (
     RESULT_FILE,
     STAGE_FILE,
@@ -320,7 +320,8 @@ def _recorded(
     """Record a computation as an MLflow run, which ends as the `with` block does."""
     from objectaware.tracking import environment_tags  # here, since workers import this module and need no MLflow
 
-    tags = {**environment_tags("cuda" if uses_gpu(config) else "cpu"), **work.tags, "stage": kind}
+    device = gpu_names() if uses_gpu(config) else processor_name()
+    tags = {**environment_tags(device), **work.tags, "stage": kind}
     tracker = context.services.tracking.child_run(
         context.parent, name=title, key=identity, tags=tags, fresh=context.mode.fresh, leased=True
     )

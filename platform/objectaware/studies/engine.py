@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from objectaware.config import Model
 from objectaware.errors import ExplainedError, is_explained
+from objectaware.process import processor_name
 from objectaware.stages.registry import stage_named
 from objectaware.stages.runner import Context, StageResult
 from objectaware.tracking import Tracker, environment_tags
@@ -175,7 +176,7 @@ def open_study(
     Yields:
         The context of the stages that run under the parent, and the parent run.
     """
-    tags = {**environment_tags("cpu"), "study": kind, "dataset": dataset}
+    tags = {**environment_tags(processor_name()), "study": kind, "dataset": dataset}
     parent = context.services.tracking.parent_run(
         name=name, key=key or study_key(config), tags=tags, fresh=context.mode.fresh, leased=leased
     )

@@ -45,7 +45,7 @@ from objectaware.distributed.tune import (
 from objectaware.evaluate.linear import paired_differences
 from objectaware.model import points_to
 from objectaware.paper import Cell, load_table
-from objectaware.process import user_name
+from objectaware.process import processor_name, user_name
 from objectaware.report.figures import ComparedPoint, compared_lines
 from objectaware.stages.identity import ADDRESS_HASHES, STAND_IN, data_hash, data_sets
 from objectaware.stages.registry import all_stages, stage_needs
@@ -411,7 +411,7 @@ class _Sweep:
         started = Trial(**trial)
         if started.key in self.open_runs:
             return  # Optuna may draw the same values twice
-        tags = {**environment_tags("cpu"), "stage": "trial", "sweep": self.config.name}
+        tags = {**environment_tags(processor_name()), "stage": "trial", "sweep": self.config.name}
         tracker = self.context.services.tracking.child_run(
             self.parent,
             name=started.title,
