@@ -14,9 +14,11 @@ from objectaware.config import PretrainConfig
 from objectaware.data.storage import Storage
 from objectaware.distributed import machines
 from objectaware.errors import InputError
+from objectaware.evaluate.coverage import Coverage
 from objectaware.stages import progress as progress_module
 from objectaware.stages.identity import STAGE_FILE
 from objectaware.stages.lease import Generations, Lease, LeaseHeldError, LeaseLostError
+from objectaware.stages.linear import LinearConfig
 from objectaware.stages.progress import Progress
 from objectaware.stages.runner import Context, EpochWatch, StageResult, StageRun
 from objectaware.tracking import TrackingStore
@@ -161,6 +163,41 @@ def test_a_stages_run_tells_how_busy_the_machine_was(context: Context, monkeypat
     # By the second, of which it has one value.
     assert history[0].value == 10
     assert history[0].step >= 0
+
+
+def test_a_stages_run_says_what_it_measures_and_on_which_data(context: Context, tmp_path: Path) -> None:
+    networks = []
+    for method in ("moco", "byol"):
+        folder = Storage.from_uri(tmp_path / method)
+        folder.write_bytes("state.pt", b"weights")
+        described = {"method": {"name": method}, "backbone": "resnet18", "policy": {"name": "none"}}
+        folder.write_json("config.json", described)
+        networks.append(folder.uri)
+    (tmp_path / "foreign.pth").write_bytes(b"weights")
+    networks.append(str(tmp_path / "foreign.pth"))
+    tests = {"rand": {"root": "s3://bucket/bg", "layout": "backgrounds-challenge", "split": "val"}}
+    tests["rand"]["variant"] = "mixed_rand"
+    fields = {"train": {"root": "photos", "layout": "class-folders"}, "tests": tests}
+    config = LinearConfig.model_validate({"checkpoint": networks[0], "validation": fields["train"], **fields})
+    result = run_as(
+        context,
+        "linear",
+        "title",
+        config,
+        {"train": "t", "test rand": "r", "validation": "v"},
+        lambda *_: {"coverage": {"rand": Coverage(1).values()}},
+        tags={},
+        networks=networks,
+    )
+    run = context.services.tracking.server.client.get_run(str(result.run_id))
+    tags = run.data.tags
+    assert [tags[name] for name in ("method", "backbone", "policy")] == ["moco, byol", "resnet18", "none"]
+    assert tags["device"] not in ("cpu", "cuda")
+    assert {(used.dataset.name, used.dataset.digest, used.tags[0].value) for used in run.inputs.dataset_inputs} == {
+        ("photos", "t", "train"),
+        ("photos", "v", "validation"),
+        ("bg mixed_rand val", "r", "test"),
+    }
 
 
 def test_a_folder_of_another_run_is_refused(context: Context, tmp_path: Path) -> None:

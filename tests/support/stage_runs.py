@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -23,7 +23,9 @@ def run_as(
     tags: Mapping[str, str],
     check: Callable[[Any], object] = lambda config: None,
     out: Storage | None = None,
+    networks: Sequence[str] = (),
 ) -> StageResult:
     """Run `compute` as a stage of a kind, which needs no processes."""
-    stage = replace(stage_named(kind), work=lambda context, config: Computation(title, inputs, compute, tags, check))
+    work = Computation(title, inputs, compute, tags, check, networks=networks)
+    stage = replace(stage_named(kind), work=lambda context, config: work)
     return stage(context, config, out=out)

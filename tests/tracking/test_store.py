@@ -15,9 +15,11 @@ from mlflow.entities import Run
 from mlflow.store.tracking.dbmodels.models import SqlDataset
 from sqlalchemy import event
 
+from objectaware.data.storage import Storage
 from objectaware.errors import InputError
 from objectaware.tracking import Tracker, TrackingStore
 from objectaware.tracking.spool import DatasetUsed, Spool
+from objectaware.tracking.spools import Spools
 
 # Several processes import mlflow, and each initialisation takes seconds of a free processor.
 pytestmark = pytest.mark.timeout(300)
@@ -112,6 +114,7 @@ def test_everything_of_a_run_arrives(open_store: Open) -> None:
     run.log_table("localization", [{"miou": 0.5}])
     run.log_text("notes/a.txt", "größe")
     run.log_png("panels/a.png", b"png")
+    run.log_report("# It works\n")
     assert run.finish("FINISHED", timeout_seconds=30)
 
     assert run.run_id is not None
@@ -120,13 +123,14 @@ def test_everything_of_a_run_arrives(open_store: Open) -> None:
     assert sent.info.status == "FINISHED"
     assert sent.info.end_time >= sent.info.start_time
     assert sent.data.tags["stage"] == "pretrain"
+    assert sent.data.tags["mlflow.note.content"] == "# It works\n"
     assert len(sent.data.params) == 253
     assert sent.data.params["optimizer.lr"] == "0.03"
     assert sent.data.params["text"] == "y" * 5997 + "..."
     assert steps(store, run.run_id) == list(range(2500))
     assert math.isnan(sent.data.metrics["undefined"])
     assert sent.data.metrics["high"] > 1e300
-    assert artifacts(store, run.run_id) == {"config.json", "notes", "panels", "tables"}
+    assert artifacts(store, run.run_id) == {"config.json", "notes", "panels", "report.md", "tables"}
     assert artifacts(store, run.run_id, "panels") == {"panels/a.png"}
     names = ("background.csv", "background.json", "localization.csv", "localization.json")
     assert artifacts(store, run.run_id, "tables") == {f"tables/{name}" for name in names}
@@ -371,24 +375,82 @@ def test_a_relative_sqlite_file_is_the_same_in_every_folder(open_store: Open, mo
 
 def test_checkpoints_are_models_that_point_at_storage_and_data_sets_are_inputs(open_store: Open) -> None:
     store = open_store()
-    run = store.child_run(None, name="stage", key="stage", tags={})
+    run = store.child_run(None, name="stage", key="stage", tags={"method": "moco", "stage": "pretrain"})
+    for step, loss in enumerate((7.0, 6.0)):
+        run.log_metrics({"loss": loss, "undefined": math.nan}, step=step)
+        run.log_step_metrics({"loss": loss}, step=100 * step)
     for _ in range(2):
-        run.log_model("checkpoint", "s3://bucket/runs/pretrain/epoch_0799")
         run.log_dataset("train", "COCO", "a" * 64, "/data/COCO")
+        run.log_dataset("test", "COCO val", "b" * 64, "s3://data/COCO")
+        run.log_model("moco-timm/vit-none", "s3://bucket/runs/pretrain/epoch_0799", model_type="backbone")
     assert run.flush(30)
     # As after a crash between sending and noting it: everything is sent once more.
     (run._spool.folder / "progress.json").unlink()
     assert run.finish("FINISHED", timeout_seconds=30)
     client = store.server.client
     sent = client.get_run(str(run.run_id))
-    (dataset,) = sent.inputs.dataset_inputs
-    assert (dataset.dataset.name, dataset.dataset.digest) == ("COCO", "a" * 36)
-    assert json.loads(dataset.dataset.source) == {"uri": "/data/COCO"}
-    assert [(tag.key, tag.value) for tag in dataset.tags] == [("mlflow.data.context", "train")]
+    assert {
+        (used.dataset.name, used.dataset.digest, used.dataset.source_type, used.dataset.source, used.tags[0].value)
+        for used in sent.inputs.dataset_inputs
+    } == {
+        ("COCO", "a" * 36, "local", '{"uri": "/data/COCO"}', "train"),
+        ("COCO val", "b" * 36, "s3", '{"uri": "s3://data/COCO"}', "test"),
+    }
     (model,) = client.search_logged_models([store.server.experiment_id(store.experiment)])
-    assert (model.name, model.status.value, model.source_run_id) == ("checkpoint", "READY", run.run_id)
+    assert (model.name, model.status.value, model.source_run_id) == ("moco-timm_vit-none", "READY", run.run_id)
+    assert (model.model_type, model.tags["method"]) == ("backbone", "moco")
     assert model.params == {"uri": "s3://bucket/runs/pretrain/epoch_0799"}
+    (metric,) = model.metrics
+    assert (metric.key, metric.value, metric.step) == ("loss", 6.0, 1)
+    assert (metric.dataset_name, metric.dataset_digest) == ("COCO", "a" * 36)
+    assert steps(store, run.run_id) == [0, 1]
+    assert steps(store, run.run_id, "steps/loss") == [0, 100]
     assert not refused(run)
+
+
+def _evaluation(store: TrackingStore, key: str, uri: str, identity: str | None = None) -> Run:
+    """Send the run of an evaluation twice, as after a crash."""
+    run = store.child_run(None, name=key, key=key, tags={})
+    run.use_model(uri, identity)
+    run.log_metrics({"accuracy": 60.0}, model=uri)
+    run.log_metrics({"seconds": 1.0})
+    assert run.flush(30)
+    (run._spool.folder / "progress.json").unlink()
+    assert run.finish("FINISHED", timeout_seconds=30)
+    assert not refused(run)
+    return store.server.client.get_run(str(run.run_id))
+
+
+def test_an_evaluation_measures_the_model_and_names_its_training(open_store: Open, tmp_path: Path) -> None:
+    store = open_store()
+    training = store.child_run(None, name="my training", key="training", tags={})
+    training.log_model("moco", "/runs/pretrain/epoch_0799", model_type="backbone")
+    training.finish("FINISHED", timeout_seconds=0)
+    evaluation = _evaluation(store, "linear", "/runs/pretrain/epoch_0799")
+    (model,) = store.server.client.search_logged_models([store.server.experiment_id(store.experiment)])
+    assert [used.model_id for used in evaluation.inputs.model_inputs] == [model.model_id]
+    assert [(one.key, one.value, one.run_id) for one in model.metrics] == [("accuracy", 60.0, evaluation.info.run_id)]
+    named = {"training_run_id": training.run_id, "training": "my training"}
+    assert evaluation.data.tags.items() >= named.items()
+    assert steps(store, evaluation.info.run_id, "accuracy") == [0]
+
+    # Another checkpoint of the training is no model, but the training is known by its identity.
+    kept = _evaluation(store, "of a kept epoch", "/runs/pretrain/kept/epoch_0099", "training")
+    assert kept.data.tags.items() >= named.items()
+    # The same path in another storage is another host's.
+    other = replaced_storage(store, tmp_path)
+    for key, uri in (("elsewhere", "/runs/pretrain/epoch_0799"), ("odd", "/it's/another"), ("none", "/no/model")):
+        alone = _evaluation(other, key, uri, "training")
+        assert "training" not in alone.data.tags
+        assert not alone.inputs.model_inputs
+    (model,) = store.server.client.search_logged_models([store.server.experiment_id(store.experiment)])
+    assert len(model.metrics) == 1
+
+
+def replaced_storage(store: TrackingStore, folder: Path) -> TrackingStore:
+    """The same store, as a command with another storage uses it."""
+    storage = Storage.from_uri(folder / "other")
+    return TrackingStore(store.server, store.experiment, storage, store.folder, Spools.of(storage, "other"))
 
 
 def test_runs_that_name_the_same_data_set_at_once_both_have_it(open_store: Open) -> None:
@@ -421,7 +483,7 @@ def test_a_storage_that_is_moved_after_a_kill_goes_on_whole(tmp_path: Path) -> N
     old, new = tmp_path / "100% old", tmp_path / "new"
     before = TrackingStore.open(old).child_run(None, name="before", key="before", tags={})
     before.log_text("a.txt", "before")
-    before.log_model("checkpoint", "s3://bucket/epoch_0799")
+    before.log_model("checkpoint", "s3://bucket/epoch_0799", model_type="backbone")
     assert before.finish("FINISHED", timeout_seconds=30)
     victim = subprocess.run([sys.executable, "-c", KILLED_WHILE_RUNNING, str(old), "objectaware"])
     assert victim.returncode == -9

@@ -141,6 +141,12 @@ def checkpoint_file(address: str) -> tuple[Storage, str]:
     return _find_file("checkpoint", address, STATE_NAME, remedy)
 
 
+def checkpoint_config(address: str) -> dict[str, Any]:
+    """Return the configuration of the training that made a checkpoint; empty for another system's file."""
+    storage, name = checkpoint_file(address)
+    return storage.read_json(CONFIG_NAME) if name == STATE_NAME and storage.exists(CONFIG_NAME) else {}
+
+
 def _find_file(field: str, address: str, name: str, remedy: str) -> tuple[Storage, str]:
     """Find a file by the address of the folder that holds it under this name, or by its own address."""
     folder = Storage.from_uri(address)

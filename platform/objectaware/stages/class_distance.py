@@ -64,7 +64,8 @@ def class_distance(context: Context, config: ClassDistanceConfig) -> Computation
         run.folder.write_bytes("embedding.png", picture)
         run.tracker.log_png("embedding.png", picture)
         run.tracker.log_table("embedding", [{"x": x, "y": y, "class": name} for x, y, name in points])
-        run.tracker.log_metrics({name: values[name] for name in ("distance", "distance_normalised")})
+        measured = {name: values[name] for name in ("distance", "distance_normalised")}
+        run.tracker.log_metrics(measured, model=config.checkpoint)
         coverage = {"data": found.coverage("data", config.class_names).values()}
         return {**values, "num_images": found.counts(), "coverage": coverage}
 

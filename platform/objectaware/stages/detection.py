@@ -94,6 +94,7 @@ def detection(context: Context, config: DetectionConfig) -> Computation[Detectio
         tags={"dataset": config.test.root},
         check=check_detection,
         least_needs=_needs,
+        networks=[] if config.checkpoint is None else [config.checkpoint],
     )
 
 
@@ -124,7 +125,8 @@ def _measure(run: StageRun, config: DetectionConfig, network: str, known: Sequen
     values: dict[str, Any] = {"detections": run.folder.child(RESULTS_NAME).uri}
     for kind, (measures, by_category) in scores.items():
         values |= {f"{kind}_ap": measures["ap"], kind: measures, f"{kind}_by_category": by_category}
-        run.tracker.log_metrics({f"{kind}.{name}": value for name, value in measures.items()})
+        measured = {f"{kind}.{name}": value for name, value in measures.items()}
+        run.tracker.log_metrics(measured, model=config.checkpoint)
     run.tracker.log_table("detection", [{"overlap of": kind, **measures} for kind, (measures, _) in scores.items()])
     rows = [
         {"category": name, **{f"{kind} ap": by_category[name] for kind, (_, by_category) in scores.items()}}

@@ -326,6 +326,7 @@ def feature_computation(
         compute=compute,
         tags={"dataset": next(iter(sets.values())).config.root},
         check=partial(check_sources, sets=sets),
+        networks=[config.checkpoint],
     )
 
 
@@ -451,12 +452,17 @@ def known_classes(
 
 
 def log_accuracies(
-    run: StageRun, table: str, accuracies: Mapping[str, float], coverage: Mapping[str, Mapping[str, Any]]
+    run: StageRun,
+    config: TestsConfig,
+    table: str,
+    accuracies: Mapping[str, float],
+    coverage: Mapping[str, Mapping[str, Any]],
 ) -> None:
     """Log the accuracy on each test set with the number of samples that it covers.
 
     Args:
         run: The stage.
+        config: Its configuration.
         table: Name of the table.
         accuracies: Accuracies in per cent by test set, and the values derived from them.
         coverage: Coverage by test set, from `Coverage.values`.
@@ -464,7 +470,8 @@ def log_accuracies(
     counts = {name: coverage_columns(one) for name, one in coverage.items()}
     rows = [{"test set": name, "accuracy": value, **counts.get(name, {})} for name, value in accuracies.items()]
     run.tracker.log_table(table, rows)
-    run.tracker.log_metrics({f"accuracy.{name}": value for name, value in accuracies.items()})
+    measured = {f"accuracy.{name}": value for name, value in accuracies.items()}
+    run.tracker.log_metrics(measured, model=config.checkpoint)
 
 
 def compute_device(config: FeatureConfig) -> torch.device:

@@ -56,7 +56,7 @@ def few_shot(context: Context, config: FewShotConfig) -> Computation[FewShotConf
         mean, std = mean_and_std([{"error": error} for error in errors])
         rows = [{"seed": seed, "error": error} for seed, error in zip(config.seeds, errors, strict=True)]
         run.tracker.log_table("few shot", rows)
-        run.tracker.log_metrics({"error": mean["error"], "error_std": std["error"]})
+        run.tracker.log_metrics({"error": mean["error"], "error_std": std["error"]}, model=config.checkpoint)
         every, num_shown = found.coverage("data", config.class_names), config.num_shots * len(config.class_names)
         left_out = {**every.left_out, "shown to the classifier": num_shown}
         coverage = replace(every, num_samples=every.num_samples - num_shown, left_out=left_out)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any
@@ -147,15 +148,30 @@ ADDRESS_HASHES: Mapping[str, Callable[[str], str]] = {
 """Functions that hash the content of an address, by what it points to (`objectaware.model.PointsTo`)."""
 
 
+def made_by(address: str) -> str | None:
+    """Return the identity of the stage in whose folder an address lies; None if it lies elsewhere."""
+    found = re.findall(rf"/([0-9a-f]{{{_IDENTITY_LENGTH}}})/", address)
+    return str(found[-1]) if found else None
+
+
+def named_data_sets(config: Model) -> Iterator[tuple[str, DataConfig]]:
+    """Yield each data set of a configuration with its field's name, or `test NAME` for the one of a name in `tests`."""
+    for field, value in vars(config).items():
+        if isinstance(value, DataConfig):
+            yield field, value
+        elif isinstance(value, dict):
+            named = ((f"{field.removesuffix('s')} {name}", data) for name, data in value.items())
+            yield from ((name, data) for name, data in named if isinstance(data, DataConfig))
+
+
 def data_sets(parts: Iterable[Model]) -> Iterator[DataConfig]:
     """Yield each data set of the configurations once."""
     seen = set()
     for part in parts:
-        for value in vars(part).values():
-            for data in value.values() if isinstance(value, dict) else (value,):
-                if isinstance(data, DataConfig) and (text := data.model_dump_json()) not in seen:
-                    seen.add(text)
-                    yield data
+        for _, data in named_data_sets(part):
+            if (text := data.model_dump_json()) not in seen:
+                seen.add(text)
+                yield data
 
 
 def require_own(folder: Storage, identity: str) -> None:

@@ -50,7 +50,7 @@ def knn(context: Context, config: KnnConfig) -> Computation[KnnConfig]:
 
     def measure(run: StageRun, config: KnnConfig, found: Mapping[str, LabelledFeatures]) -> Mapping[str, Any]:
         values = run_on_features(measure_knn, config, found)
-        log_accuracies(run, "knn", values["accuracies"], values["coverage"])
+        log_accuracies(run, config, "knn", values["accuracies"], values["coverage"])
         return values
 
     return feature_computation(context, config, measure, title="nearest neighbours")

@@ -127,14 +127,14 @@ def linear(context: Context, config: LinearConfig) -> Computation[LinearConfig]:
         accuracies = values["accuracies"]
         if {"mixed_same", "mixed_rand"} <= accuracies.keys():
             accuracies["bg_gap"] = bg_gap(accuracies)
-        log_accuracies(run, "linear", accuracies, values["coverage"])
+        log_accuracies(run, config, "linear", accuracies, values["coverage"])
         by_class = [
             {"test set": name, "class": label, "accuracy": value}
             for name, cells in values["class_accuracies"].items()
             for label, value in cells.items()
         ]
         run.tracker.log_table("linear by class", by_class)
-        run.tracker.log_metrics({"holdout_accuracy": values["holdout_accuracy"]})
+        run.tracker.log_metrics({"holdout_accuracy": values["holdout_accuracy"]}, model=config.checkpoint)
         return {**values, "classifier": run.folder.uri, "streamed": streamed}
 
     return feature_computation(context, config, measure, title="linear evaluation")

@@ -40,6 +40,7 @@ from objectaware.localize.baselines import center_map, contrast_map, refined_bas
 from objectaware.localize.center_box import center_box
 from objectaware.localize.mask_store import MaskRow, read_rows
 from objectaware.localize.objects import extract_boxes, keep_large_components
+from objectaware.methods.checkpoint import STATE_NAME
 from objectaware.model import MasksAddress, Side
 from objectaware.report.figures import box_histogram
 from objectaware.stages.identity import masks_hash
@@ -109,6 +110,8 @@ def localization(context: Context, config: LocalizationConfig) -> Computation[Lo
     for name, masks in config.masks.items():
         inputs[f"masks {name}"] = masks_hash(masks)
 
+    networks = {name: found for name, masks in config.masks.items() if (found := _network_of(masks)) is not None}
+
     def compute(run: StageRun, config: LocalizationConfig) -> Mapping[str, Any]:
         names = baseline_names(truths, looks_at_pictures(config, truths))
         tasks: list[tuple[object, ...]] = [(measure_masks, config, name) for name in config.masks]
@@ -133,12 +136,29 @@ def localization(context: Context, config: LocalizationConfig) -> Computation[Lo
         run.tracker.log_table("localization", table_rows(scores))
         run.tracker.log_table("localization by size", table_rows_by_size(by_size))
         for row, cells in scores.items():
-            run.tracker.log_metrics({f"{measure}.{_key(row)}": value for measure, value in cells.items()})
+            metrics = {f"{measure}.{_key(row)}": value for measure, value in cells.items()}
+            run.tracker.log_metrics(metrics, model=networks.get(row.removesuffix(" soft")))
         counts = {name: {str(count): number for count, number in one.items()} for name, one in histograms.items()}
         present = {size: rows for size, rows in by_size.items() if rows}
         return {"scores": scores, "scores_by_size": present, "boxes_per_image": counts, "coverage": coverage}
 
-    return Computation(title="localization", inputs=inputs, compute=compute, tags={"dataset": config.data.root})
+    return Computation(
+        title="localization",
+        inputs=inputs,
+        compute=compute,
+        tags={"dataset": config.data.root},
+        networks=list(dict.fromkeys(networks.values())),
+    )
+
+
+def _network_of(masks: str) -> str | None:
+    """Return the address of the trained checkpoint that found the masks of a store; None if it is gone or unknown."""
+    storage = Storage.from_uri(masks)
+    if not storage.exists("store.json"):
+        return None
+    config = storage.read_json("store.json").get("config", {})
+    checkpoint = None if config.get("untrained") else config.get("checkpoint")
+    return checkpoint if checkpoint is not None and Storage.from_uri(checkpoint).exists(STATE_NAME) else None
 
 
 def _key(row: str) -> str:

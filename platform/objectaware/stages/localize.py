@@ -64,6 +64,7 @@ def localize(context: Context, config: LocalizeConfig) -> Computation[LocalizeCo
         tags={"dataset": config.data.root, "localizer": config.localizer.name},
         check=lambda config: check_localize(config, data),
         least_needs=lambda config: localize_needs(config.execution, least=True),
+        networks=[] if config.checkpoint is None or config.untrained else [config.checkpoint],
     )
 
 

@@ -57,7 +57,8 @@ def pretrain(context: Context, config: PretrainConfig) -> Computation[PretrainCo
         recorder = TrainingRecorder(run, partial(progress_text, config))
         forget_instances()  # free their memory, since the workers have their own
         checkpoint = train_on_ray(run_pretraining, config, storage=run.folder, on_record=recorder)
-        run.tracker.log_model("checkpoint", checkpoint)
+        model = f"{config.method.name}-{config.backbone}-{config.policy.name}"
+        run.tracker.log_model(model, checkpoint, model_type="backbone")
         return {"checkpoint": checkpoint, "epochs": config.num_epochs, **recorder.last_metrics}
 
     tags = {

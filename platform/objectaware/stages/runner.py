@@ -10,17 +10,20 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from objectaware import collector
-from objectaware.config import DataConfig, Model
+from objectaware.config import DetectionConfig, Model, PretrainConfig
 from objectaware.data.storage import Storage
 from objectaware.distributed.machines import MachineWatch
 from objectaware.distributed.room import Need, gpu_names, require_possible
 from objectaware.errors import InputError
 from objectaware.evaluate.coverage import coverage_notices, coverage_rows
+from objectaware.methods.checkpoint import checkpoint_config
 from objectaware.process import processor_name, user_name
 from objectaware.stages.identity import (
     RESULT_FILE,
     STAGE_FILE,
     delete_outputs,
+    made_by,
+    named_data_sets,
     recipe,
     require_own,
     shown_names,
@@ -155,6 +158,7 @@ class Computation(Generic[Config]):
         check: Refuses inputs that do not fit, before Ray starts and a run is opened in MLflow.
         least_needs: Returns the processes that the stage keeps running and cannot do without. Tasks are not among
             them, since they ask for resources by themselves.
+        networks: Addresses of the checkpoints whose networks the stage measures or uses.
     """
 
     title: str
@@ -163,6 +167,7 @@ class Computation(Generic[Config]):
     tags: Mapping[str, str]
     check: Callable[[Config], object] = lambda config: None
     least_needs: Callable[[Config], Sequence[Need]] = lambda config: ()
+    networks: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -321,15 +326,19 @@ def _recorded(
     from objectaware.tracking import environment_tags  # here, since workers import this module and need no MLflow
 
     device = gpu_names() if uses_gpu(config) else processor_name()
-    tags = {**environment_tags(device), **work.tags, "stage": kind}
+    tags = {**environment_tags(device), **_network_tags(work.networks), **work.tags, "stage": kind}
     tracker = context.services.tracking.child_run(
         context.parent, name=title, key=identity, tags=tags, fresh=context.mode.fresh, leased=True
     )
     tracker.log_config(config.model_dump(mode="json"))
-    for name in ("data", "train"):
-        data = getattr(config, name, None)
-        if isinstance(data, DataConfig) and name in work.inputs:
-            tracker.log_dataset(name, PurePath(data.root).name, work.inputs[name], data.root)
+    for name, data in named_data_sets(config):
+        if name in work.inputs:
+            is_trained_on = name == "data" and isinstance(config, PretrainConfig | DetectionConfig)
+            purpose = "train" if is_trained_on else name.split()[0]
+            parts = (PurePath(data.root).name, data.variant, data.split)
+            tracker.log_dataset(purpose, " ".join(filter(None, parts)), work.inputs[name], data.root)
+    for address in work.networks:
+        tracker.use_model(address, made_by(address))
     context.services.progress.start(title)
     try:
         with MachineWatch(tracker.log_system_metrics):
@@ -347,6 +356,17 @@ def _recorded(
                 context.services.progress.line(f"MLflow run: {context.services.tracking.run_url(tracker.run_id)}")
         raise
     tracker.finish("FINISHED")
+
+
+def _network_tags(networks: Sequence[str]) -> dict[str, str]:
+    """Return how networks were trained, as the tags of their trainings; several values are joined."""
+    configs = [checkpoint_config(address) for address in networks]
+    found = {
+        "method": [config["method"]["name"] for config in configs if "method" in config],
+        "backbone": [config["backbone"] for config in configs if "backbone" in config],
+        "policy": [config["policy"]["name"] for config in configs if "policy" in config],
+    }
+    return {tag: ", ".join(dict.fromkeys(values)) for tag, values in found.items() if values}
 
 
 def _has_lost_lease(folder: Storage) -> bool:

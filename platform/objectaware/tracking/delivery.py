@@ -20,6 +20,7 @@ from objectaware.tracking.spool import (
     DatasetUsed,
     MetricPoint,
     ModelMade,
+    ModelUsed,
     Parameter,
     Progress,
     Record,
@@ -185,19 +186,30 @@ class Delivery:
                 client.log_artifact(run_id, str(spool.file_of(artifact)), None if folder == "." else folder)
             case [ModelMade() as model]:
                 self._server.add_model(run_id, model)
+            case [ModelUsed() as used]:
+                self._server.use_model(run_id, used)
             case [DatasetUsed() as dataset]:
                 self._server.add_dataset(run_id, dataset)
             case [RunFinished(status=status, timestamp=timestamp)]:
                 client.set_terminated(run_id, status, timestamp)
             case _:
                 points = [one for one in records if isinstance(one, MetricPoint)]
+                models = self._models(run_id, {one.model for one in points if one.model is not None})
                 client.log_batch(
                     run_id,
-                    metrics=[Metric(one.key, one.value, one.timestamp, one.step) for one in points],
+                    metrics=[
+                        Metric(one.key, one.value, one.timestamp, one.step, models.get(one.model)) for one in points
+                    ],
                     params=[Param(one.key, one.value) for one in records if isinstance(one, Parameter)],
                     tags=[RunTag(one.key, one.value) for one in records if isinstance(one, Tag)],
                     synchronous=True,
                 )
+
+    def _models(self, run_id: str, uris: set[str]) -> dict[str | None, str]:
+        """Return the ids of the logged models at some addresses, as far as there are models."""
+        run = self._server.client.get_run(run_id) if uris else None
+        found = {uri: self._server.model_at(run, uri) for uri in uris} if run is not None else {}
+        return {uri: model.model_id for uri, model in found.items() if model is not None}
 
     def _is_on_server(self, run_id: str, record: Record) -> bool:
         """Return whether a run that another spool wrote to has this parameter, or this step of this metric."""

@@ -15,9 +15,12 @@ from typing import Literal
 
 from objectaware.tracking.delivery import Sender
 from objectaware.tracking.spool import (
+    MAX_TAG_LENGTH,
+    STEPS_PREFIX,
     DatasetUsed,
     MetricPoint,
     ModelMade,
+    ModelUsed,
     Parameter,
     RunDropped,
     RunFinished,
@@ -29,13 +32,14 @@ from objectaware.tracking.spool import (
 MAX_KEY_LENGTH = 250
 MAX_PARAMETER_LENGTH = 6000
 MAX_DIGEST_LENGTH = 36
-MAX_TAG_LENGTH = 5000  # every version of the server takes this
 TABLES_TAG = "mlflow.loggedArtifacts"  # the UI shows the files in this tag as tables
 
 RunStatus = Literal["FINISHED", "FAILED", "KILLED"]
 Row = Mapping[str, object]
 
+_DESCRIPTION_TAG = "mlflow.note.content"
 _FORBIDDEN = re.compile(r"[^/\w.\- :]")
+_FORBIDDEN_IN_MODELS = re.compile(r"[/:.%\"']")
 
 _logger = logging.getLogger(__name__)
 
@@ -91,15 +95,25 @@ class Tracker:
                 )
         self._spool.append([Parameter(key, value) for key, value in parameters.items()])
 
-    def log_metrics(self, metrics: Mapping[str, float], step: int = 0) -> None:
+    def log_metrics(self, metrics: Mapping[str, float], step: int = 0, *, model: str | None = None) -> None:
         """Log values of metrics at a step; a metric that has a value at this step keeps it.
 
         Args:
             metrics: Values that float() takes; NaN and infinity are kept.
             step: Optimizer step or epoch, from 0.
+            model: Address of the checkpoint that they measure. If it is a logged model (`log_model`), that has the
+                metrics, too.
         """
         now = milliseconds_now()
-        self._spool.append([MetricPoint(fit_key(key), float(value), step, now) for key, value in metrics.items()])
+        points = [MetricPoint(fit_key(key), float(value), step, now, model) for key, value in metrics.items()]
+        self._spool.append(points)
+
+    def log_step_metrics(self, metrics: Mapping[str, float], step: int) -> None:
+        """Log metrics of a training inside its epochs, by optimizer step, under names that begin with `steps/`.
+
+        The names of `log_metrics` have epochs as their steps.
+        """
+        self.log_metrics({f"{STEPS_PREFIX}{name}": value for name, value in metrics.items()}, step)
 
     def log_system_metrics(self, metrics: Mapping[str, float]) -> None:
         """Log how busy machines are now, under names that begin with `system/`.
@@ -130,9 +144,33 @@ class Tracker:
         """Log an encoded image as a file at a path, ending in `.png`, among the run's artifacts."""
         self._spool.add_artifact(path, png)
 
-    def log_model(self, name: str, uri: str) -> None:
-        """Log a checkpoint as a model of the run, by its address; its files stay where they are."""
-        self._spool.append([ModelMade(name, uri)])
+    def log_model(self, name: str, uri: str, *, model_type: str) -> None:
+        """Log a checkpoint as a model of the run, by its address; its files stay where they are.
+
+        The model takes over tags, the last values of metrics, and their data set from what the run has so far.
+
+        Args:
+            name: The model's name. Characters that MLflow does not take become `_`.
+            uri: The checkpoint's address.
+            model_type: What kind of model it is, such as `backbone`.
+        """
+        self._spool.append([ModelMade(_FORBIDDEN_IN_MODELS.sub("_", name), uri, model_type)])
+
+    def use_model(self, uri: str, identity: str | None) -> None:
+        """Log that the run uses a checkpoint: the checkpoint's model is an input, and tags name its training.
+
+        If MLflow does not know the checkpoint, nothing is logged.
+
+        Args:
+            uri: The checkpoint's address.
+            identity: Identity of its training, which is found even if this checkpoint is not a logged model.
+        """
+        self._spool.append([ModelUsed(uri, identity)])
+
+    def log_report(self, report: str) -> None:
+        """Log what a study has found, in Markdown, as the run's description and whole as `report.md`."""
+        self.log_text("report.md", report)
+        self.set_tags({_DESCRIPTION_TAG: report})
 
     def log_dataset(self, purpose: str, name: str, digest: str, uri: str) -> None:
         """Log a data set as an input of the run.

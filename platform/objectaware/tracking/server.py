@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import re
 import shlex
@@ -16,12 +17,32 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from mlflow import MlflowClient
-from mlflow.entities import Dataset, DatasetInput, InputTag, LifecycleStage, LoggedModelOutput, LoggedModelStatus, Run
+from mlflow.entities import (
+    Dataset,
+    DatasetInput,
+    InputTag,
+    LifecycleStage,
+    LoggedModel,
+    LoggedModelInput,
+    LoggedModelOutput,
+    LoggedModelStatus,
+    Metric,
+    Run,
+)
 from mlflow.exceptions import MlflowException
-from mlflow.utils.mlflow_tags import MLFLOW_USER
+from mlflow.utils.mlflow_tags import MLFLOW_DATASET_CONTEXT, MLFLOW_USER
 
 from objectaware.errors import InputError
-from objectaware.tracking.spool import DatasetUsed, ModelMade, RunOpened, exclusive_lock
+from objectaware.tracking.spool import (
+    MAX_TAG_LENGTH,
+    STEPS_PREFIX,
+    SYSTEM_PREFIX,
+    DatasetUsed,
+    ModelMade,
+    ModelUsed,
+    RunOpened,
+    exclusive_lock,
+)
 from objectaware.tracking.spools import this_user
 
 TRACKING_URI_VARIABLE = "MLFLOW_TRACKING_URI"
@@ -34,6 +55,9 @@ USER_TAG = "uid"
 SAME_TAG = "same_identity_as"
 SOURCE_TAG = "source_run_id"
 PARENT_TAG = "mlflow.parentRunId"
+TRAINING_ID_TAG = "training_run_id"
+TRAINING_TAG = "training"
+_TAGS_OF_MODELS = (STORAGE_TAG, IDENTITY_TAG, "method", "backbone", "policy", "dataset")
 
 # Set by the UI for the view in which it opens an experiment. Without it, MLflow 3 opens the one for language models.
 _KIND_TAG = "mlflow.experimentKind"
@@ -195,25 +219,74 @@ class Server:
     def add_model(self, run_id: str, model: ModelMade) -> None:
         """Give a run a logged model that points at a checkpoint, unless it has the model already.
 
-        `mlflow.create_external_model` does the same, but only at the process's one tracking address.
+        `mlflow.create_external_model` does the same, but only at the process's one tracking address. The model has the
+        last values of the run's metrics, on its training set.
         """
         run = self.client.get_run(run_id)
         experiment_id = run.info.experiment_id
         made = self.client.search_logged_models([experiment_id], f"source_run_id = '{run_id}'")
         same = (each for each in made if each.name == model.name and each.params.get("uri") == model.uri)
         if (logged := next(same, None)) is None:
-            tags, params = {"mlflow.model.isExternal": "true"}, {"uri": model.uri}
-            logged = self.client.create_logged_model(experiment_id, model.name, run_id, tags, params)
+            tags = {tag: run.data.tags[tag] for tag in _TAGS_OF_MODELS if tag in run.data.tags}
+            tags["mlflow.model.isExternal"] = "true"
+            params = {"uri": model.uri}
+            logged = self.client.create_logged_model(experiment_id, model.name, run_id, tags, params, model.type)
         # Check each step: sending may have been interrupted after any of them.
         if logged.status != LoggedModelStatus.READY:
             self.client.finalize_logged_model(logged.model_id, "READY")
         if run.outputs is None or logged.model_id not in {output.model_id for output in run.outputs.model_outputs}:
             self.client.log_outputs(run_id, [LoggedModelOutput(logged.model_id, 0)])
+        trained_on = [
+            (used.dataset.name, used.dataset.digest)
+            for used in (run.inputs.dataset_inputs if run.inputs else ())
+            if InputTag(MLFLOW_DATASET_CONTEXT, "train") in used.tags
+        ]
+        name, digest = trained_on[0] if trained_on else (None, None)
+        points = [
+            # With the same time and step, the run has the value only once.
+            Metric(key, last.value, last.timestamp, last.step, logged.model_id, name, digest)
+            for key, value in run.data.metrics.items()
+            if math.isfinite(value) and not key.startswith((SYSTEM_PREFIX, STEPS_PREFIX))
+            for last in [max(self.client.get_metric_history(run_id, key), key=lambda one: (one.step, one.timestamp))]
+        ]
+        self.client.log_batch(run_id, metrics=points, synchronous=True)
+
+    def model_at(self, run: Run, uri: str) -> LoggedModel | None:
+        """Return the newest logged model of a checkpoint's address, as a run sees it; None if there is none.
+
+        A path is another one in another storage, which may be of another host.
+        """
+        if "'" in uri:  # MLflow's filters have no way to write it
+            return None
+        found = self.client.search_logged_models([run.info.experiment_id], f"params.uri = '{uri}'")
+        storage = run.data.tags.get(STORAGE_TAG)
+        return next((model for model in found if "://" in uri or model.tags.get(STORAGE_TAG) == storage), None)
+
+    def use_model(self, run_id: str, used: ModelUsed) -> None:
+        """Give a run a checkpoint's model as its input, and name the checkpoint's training in its tags."""
+        run = self.client.get_run(run_id)
+        model = self.model_at(run, used.uri)
+        if model is not None:
+            self.client.log_inputs(run_id, models=[LoggedModelInput(model.model_id)])
+        if model is not None and model.source_run_id is not None:
+            training = self.active_run(model.source_run_id)
+        else:
+            found = [] if used.identity is None else self.find_originals(run.info.experiment_id, used.identity)
+            storage = run.data.tags.get(STORAGE_TAG)
+            training = next((each for each in found if each.data.tags.get(STORAGE_TAG) == storage), None)
+        if training is not None:
+            named = {TRAINING_ID_TAG: training.info.run_id, TRAINING_TAG: training.info.run_name}
+            if named[TRAINING_ID_TAG] not in run.data.tags.get(TRAINING_ID_TAG, ""):
+                for tag, value in named.items():  # after those of other checkpoints
+                    text = ", ".join(filter(None, (run.data.tags.get(tag), value)))
+                    self.client.set_tag(run_id, tag, text[:MAX_TAG_LENGTH])
 
     def add_dataset(self, run_id: str, dataset: DatasetUsed) -> None:
-        """Give a run a data set as its input; MLflow keeps one per name, digest and purpose."""
-        content = Dataset(dataset.name, dataset.digest, "local", json.dumps({"uri": dataset.uri}))
-        tags = [InputTag("mlflow.data.context", dataset.purpose)]
+        """Give a run a data set as its input; MLflow keeps one per name and digest, with its first purpose."""
+        scheme = urlsplit(dataset.uri).scheme if "://" in dataset.uri else "file"
+        kind = "local" if scheme == "file" else scheme  # as MLflow names its own sources
+        content = Dataset(dataset.name, dataset.digest, kind, json.dumps({"uri": dataset.uri}))
+        tags = [InputTag(MLFLOW_DATASET_CONTEXT, dataset.purpose)]
         self.client.log_inputs(run_id, [DatasetInput(content, tags)])
 
     def search(self, experiment_id: str, tag: str | None = None, value: str = "") -> list[Run]:

@@ -41,10 +41,13 @@ from objectaware.data.storage import Storage
 
 SYSTEM_PREFIX = "system/"
 """Prefix of metrics that MLflow's UI shows on a separate page."""
+STEPS_PREFIX = "steps/"
+"""Prefix of a training's metrics by step, which MLflow's UI shows in a section of their own."""
 
 MAX_RECORDS = 1000
 MAX_PARAMETERS = 100
 MAX_TAGS = 100
+MAX_TAG_LENGTH = 5000  # every version of the server takes this
 MAX_BYTES = 500_000  # MLflow refuses a request above 1,000,000 characters; its JSON is at most twice as long as ours
 
 _REMOVED = "removed"
@@ -98,12 +101,21 @@ class RunOpened:
 
 @dataclass(frozen=True)
 class MetricPoint:
-    """One value of a metric; NaN and infinity are allowed."""
+    """One value of a metric; NaN and infinity are allowed.
+
+    Args:
+        key: Name of the metric.
+        value: The value.
+        step: Its step.
+        timestamp: Milliseconds since 1970.
+        model: Address of the checkpoint that was measured; the value is then also one of the checkpoint's model.
+    """
 
     key: str
     value: float
     step: int
     timestamp: int
+    model: str | None = None
 
 
 @dataclass(frozen=True)
@@ -132,10 +144,19 @@ class Artifact:
 
 @dataclass(frozen=True)
 class ModelMade:
-    """A checkpoint that a run made: in MLflow, a logged model that points at the checkpoint's address."""
+    """A checkpoint that a run made: in MLflow, a logged model of some type that points at the checkpoint's address."""
 
     name: str
     uri: str
+    type: str
+
+
+@dataclass(frozen=True)
+class ModelUsed:
+    """A checkpoint that a run uses: its address, and the identity of the training whose folder holds it, if any."""
+
+    uri: str
+    identity: str | None
 
 
 @dataclass(frozen=True)
@@ -165,7 +186,7 @@ class RunDropped:
 
 
 BatchedRecord = MetricPoint | Parameter | Tag
-Record = RunOpened | RunFinished | RunDropped | Artifact | ModelMade | DatasetUsed | BatchedRecord
+Record = RunOpened | RunFinished | RunDropped | Artifact | ModelMade | ModelUsed | DatasetUsed | BatchedRecord
 
 _CLASSES: dict[str, type[Record]] = {kind.__name__: kind for kind in get_args(Record)}
 
@@ -214,7 +235,7 @@ class KnownRecords:
     parameters: dict[str, str] = field(default_factory=dict)
     tags: dict[str, str] = field(default_factory=dict)
     digests: dict[str, str] = field(default_factory=dict)
-    models: set[ModelMade | DatasetUsed] = field(default_factory=set)
+    models: set[ModelMade | ModelUsed | DatasetUsed] = field(default_factory=set)
     status: str | None = None
     last_timestamp: int = 0
     is_dropped: bool = False
@@ -254,7 +275,7 @@ class KnownRecords:
                 self.tags[record.key] = record.value
             case Artifact():
                 self.digests[record.path] = record.digest
-            case ModelMade() | DatasetUsed():
+            case ModelMade() | ModelUsed() | DatasetUsed():
                 self.models.add(record)
             case RunOpened():
                 self.opening, self.status = self.opening or record, None
