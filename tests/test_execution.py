@@ -32,6 +32,7 @@ REASONS = {
         "keep_every": WHEN,
         "no_progress_minutes": SPEED,
         "evaluation_interval": WHEN + "; the last epoch is always evaluated",
+        "record_every_steps": WHEN,
     },
     "DetectionExecution": {
         "max_wait_minutes": SPEED,

@@ -79,6 +79,15 @@ def test_the_device_reaches_the_run() -> None:
     assert logged == [{"device": "NVIDIA H100"}]
 
 
+def test_metrics_by_step_reach_the_run_and_are_not_those_of_an_epoch() -> None:
+    logged: list[object] = []
+    tracker = SimpleNamespace(log_step_metrics=lambda metrics, step: logged.append((metrics, step)))
+    recorder = TrainingRecorder(cast(Any, SimpleNamespace(tracker=tracker)), lambda *_: "")
+    recorder({"kind": "steps", "step": 300, "loss": 2})
+    assert logged == [({"loss": 2.0}, 300)]
+    assert recorder.last_metrics == {}
+
+
 def test_it_is_sent_to_another_process_without_its_stream(tmp_path: Path) -> None:
     with (tmp_path / "terminal").open("w") as stream:
         progress = pickle.loads(pickle.dumps(Progress(stream)))

@@ -60,7 +60,7 @@ class _InlineTask:
 
 
 class _Session(LocalSession):
-    """A session of one process that hands epochs' records on."""
+    """A session of one process that hands the records of epochs and steps on."""
 
     def __init__(self, folder: Path, kept_folder: Storage, config: Any, on_record: Callable[[Record], None]) -> None:
         super().__init__(folder)
@@ -71,6 +71,10 @@ class _Session(LocalSession):
     def report(self, metrics: Mapping[str, float], *, epoch: int, checkpoint: Path | None) -> None:
         super().report(metrics, epoch=epoch, checkpoint=checkpoint)
         self._on_record({"kind": "epoch", "epoch": epoch, **metrics, **self._extra})
+
+    def record(self, metrics: Mapping[str, float], *, step: int) -> None:
+        super().record(metrics, step=step)
+        self._on_record({"kind": "steps", "step": step, **metrics})
 
 
 def _train(

@@ -21,7 +21,7 @@ pretrain:
   num_epochs: 2
   batch_size: 32
   method: {queue_size: 128}
-  execution: {num_loader_threads: 1, num_compute_threads: 1}
+  execution: {num_loader_threads: 1, num_compute_threads: 1, record_every_steps: 3}
 """
 
 

@@ -76,6 +76,25 @@ def test_an_epoch_reports_what_a_user_watches(trainer_in: Callable[..., Trainer]
     assert 0.05 < session.history[0]["feature_std"] < 1.2
 
 
+def test_metrics_by_step_are_means_since_the_last_record(trainer_in: Callable[..., Trainer]) -> None:
+    records = {}
+    for interval in (1, 3):
+        trainer = trainer_in(f"every {interval}")
+        trainer.record_every = interval
+        trainer.run()
+        session = trainer._session
+        assert isinstance(session, LocalSession)
+        records[interval] = session.records
+    losses = [record["loss"] for record in records[1]]
+    assert [record["step"] for record in records[1]] == list(range(1, len(losses) + 1))
+    assert [record["step"] for record in records[3]] == list(range(3, len(losses) + 1, 3))
+    for record in records[3]:
+        step = int(record["step"])
+        assert record["loss"] == pytest.approx(sum(losses[step - 3 : step]) / 3)
+        assert {"learning_rate", "images_per_second", "data_wait_share"} <= record.keys()
+        assert not record.keys() & {"epoch_seconds", "chance_loss"}
+
+
 class SomeUnreadable(Pictures):
     """Pictures of which three are stood in for, as far as they were asked about."""
 

@@ -72,6 +72,7 @@ class PretrainExecution(TrainingExecution):
         keep_every: n: the checkpoint of every n-th epoch is kept permanently, in the folder `kept` of the training's
             folder. Of the other checkpoints the newest two are kept.
         evaluation_interval: Epochs between k-NN evaluations, if the data set has labels.
+        record_every_steps: n: in MLflow, every n-th step has the metrics since the one before (`steps/…`).
     """
 
     moved: ClassVar[tuple[str, ...]] = ("precision", "compile")
@@ -84,6 +85,7 @@ class PretrainExecution(TrainingExecution):
     checkpoint_interval_steps: Positive | None = None
     keep_every: Positive = 100
     evaluation_interval: Positive = 5
+    record_every_steps: Positive = 100
 
     @model_validator(mode="before")
     @classmethod

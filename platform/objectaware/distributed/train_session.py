@@ -394,6 +394,11 @@ class RaySession:
             self._hear()  # otherwise, with slow steps, each answer would be replaced before it was read
             self._answer = self._sink.push.remote({"kind": "progress", **state})
 
+    def record(self, metrics: Mapping[str, float], *, step: int) -> None:
+        """Send metrics of the last steps to the driver, from rank 0; never wait."""
+        if self.rank == 0:
+            self._sink.push.remote({"kind": "steps", "step": step, **metrics})
+
     def _tell_stuck(self, place: str) -> None:
         """Send the last record before this process ends, and wait until it has arrived."""
         record = {"kind": "stuck", "rank": self.rank, "seconds": self._watch.seconds, "place": place}

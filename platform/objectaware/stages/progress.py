@@ -125,6 +125,9 @@ class TrainingRecorder:
                 self._run.tracker.log_metrics(self.last_metrics, step=int(record.get("iteration", record["epoch"])))
                 if self._run.on_epoch is not None:
                     self._run.on_epoch(int(record["epoch"]), self.last_metrics)
+            case "steps":
+                values = {name: float(value) for name, value in record.items() if name not in ("kind", "step")}
+                self._run.tracker.log_step_metrics(values, int(record["step"]))
             case "device":
                 self._run.tracker.set_tags({"device": record["name"]})
             case "progress":

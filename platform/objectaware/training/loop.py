@@ -35,6 +35,9 @@ Part = TypeVar("Part")
 KEPT_FOLDER = "kept"
 """Folder inside a run's with the checkpoints that Ray Train knows nothing of and never deletes."""
 
+_OF_EPOCHS = ("epoch_seconds", "chance_loss")
+"""Metrics that say nothing new inside an epoch."""
+
 _NAME = re.compile(r"epoch_(\d+)(?:_step_(\d+))?")
 
 
@@ -191,6 +194,8 @@ class TrainingLoop(ABC, Generic[Config, Batch]):
         interval_steps: Steps between checkpoints inside an epoch; None makes none but by time and on termination.
         keep_every: n: the checkpoint of every n-th epoch is kept permanently, in the session's folder for them; None
             keeps none.
+        record_every: n: after every n-th step of the training, its metrics since the last record are reported; None
+            reports none.
     """
 
     learning_rate_text: str
@@ -199,6 +204,7 @@ class TrainingLoop(ABC, Generic[Config, Batch]):
     epoch_size: int = 1
     interval_steps: int | None = None
     keep_every: int | None = None
+    record_every: int | None = None
 
     def __init__(self, config: Config, session: Session, network: nn.Module) -> None:
         self._config: Config = config
@@ -215,6 +221,7 @@ class TrainingLoop(ABC, Generic[Config, Batch]):
         self.next_epoch = 0
         self._saved_at = time.monotonic()
         self._begun: Totals | None = None
+        self._since_record = Totals()
         folder = session.restored()
         # After DistributedDataParallel, which gives all workers the buffers of rank 0.
         if folder is not None:
@@ -292,7 +299,9 @@ class TrainingLoop(ABC, Generic[Config, Batch]):
             while totals.num_iterations < num_steps:
                 asked = time.perf_counter()
                 batch = next(batches)
-                totals.waiting_seconds += time.perf_counter() - asked
+                waited = time.perf_counter() - asked
+                totals.waiting_seconds += waited
+                self._since_record.waiting_seconds += waited
                 place = Place(epoch, totals.num_iterations, num_steps)
                 values = self.step(place, batch)
                 place = place._replace(step=place.step + 1)
@@ -302,8 +311,18 @@ class TrainingLoop(ABC, Generic[Config, Batch]):
                         f"{self.learning_rate_text} or use precision fp32."
                     )
                 totals.add(values)
+                self._record_step(place, values)
                 self._after_step(place, totals)
         return self.end_epoch(Place(epoch, num_steps, num_steps), self.metrics(totals))
+
+    def _record_step(self, place: Place, values: Mapping[str, float]) -> None:
+        """Add a step's values, which are on the host already, to the metrics by step, and report these when due."""
+        self._since_record.add(values)
+        number = place.epoch * place.num_steps + place.step
+        if self.record_every is not None and number % self.record_every == 0:
+            metrics = {**self.metrics(self._since_record), "learning_rate": self.optimizer.param_groups[0]["lr"]}
+            self._session.record({name: metrics[name] for name in metrics if name not in _OF_EPOCHS}, step=number)
+            self._since_record = Totals()
 
     def _after_step(self, place: Place, totals: Totals) -> None:
         """Report progress, and save if a checkpoint is due or a worker was asked to end."""

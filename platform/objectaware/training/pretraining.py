@@ -175,6 +175,7 @@ class Trainer(TrainingLoop[PretrainConfig, PreparedViews]):
         self.syncs_batch_norm = not method.keeps_batch_norm_local
         self.interval_steps = config.execution.checkpoint_interval_steps
         self.keep_every = config.execution.keep_every
+        self.record_every = config.execution.record_every_steps
         super().__init__(config, session, method)
 
     def build_optimizer(self) -> Optimizer:

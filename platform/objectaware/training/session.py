@@ -85,6 +85,9 @@ class Session(Protocol):
     def progress(self, state: Mapping[str, float]) -> None:
         """Report how far an epoch has come. Cheap, and never waits."""
 
+    def record(self, metrics: Mapping[str, float], *, step: int) -> None:
+        """Report metrics of the last steps, up to a step of the whole training. Cheap, and never waits."""
+
 
 class LocalSession:
     """Run in this process alone, and keep the newest checkpoint in a folder.
@@ -100,6 +103,7 @@ class LocalSession:
         self.cache_folder = folder / "cache"
         self.kept_folder = Storage.from_uri(folder / "kept")
         self.history: list[dict[str, float]] = []
+        self.records: list[dict[str, float]] = []
         self._folder = folder
 
     def view_source(self, loader: ViewLoader, config: PretrainConfig) -> ViewSource:
@@ -136,6 +140,10 @@ class LocalSession:
 
     def progress(self, state: Mapping[str, float]) -> None:
         """Ignore progress: nobody is watching."""
+
+    def record(self, metrics: Mapping[str, float], *, step: int) -> None:
+        """Append the metrics to `records`."""
+        self.records.append({"step": step, **metrics})
 
 
 class StoppedError(RuntimeError):
