@@ -16,9 +16,10 @@ from queue import Queue
 from urllib.request import urlopen
 
 import pytest
+from mlflow.exceptions import MlflowException
 
 from mlflow_server import wait_for_health
-from objectaware.tracking import TrackingStore, run_ui
+from objectaware.tracking import TrackingStore, delivery, run_ui
 
 # Several processes import mlflow, and each initialisation takes seconds of a free processor.
 pytestmark = pytest.mark.timeout(300)
@@ -93,6 +94,39 @@ def test_work_goes_on_while_the_server_hangs(tmp_path: Path, monkeypatch: pytest
         silent.listen()
         monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{silent.getsockname()[1]}")
         assert record_a_study(TrackingStore.open(tmp_path)) < 10
+
+
+@pytest.mark.chaos(fault="MLflow's artifact store is slow", holds="other records arrive")
+def test_a_file_that_is_not_taken_holds_up_no_other_run(
+    open_store: Callable[[], TrackingStore], monkeypatch: pytest.MonkeyPatch, reports: Queue[logging.LogRecord]
+) -> None:
+    store = open_store()
+    client, is_slow, timeouts = store.server.client, [True], []
+    take = client.log_artifact
+
+    def upload(run_id: str, path: str, folder: str | None = None) -> None:
+        timeouts.append(int(os.environ["MLFLOW_HTTP_REQUEST_TIMEOUT"]))
+        if is_slow:
+            raise MlflowException("failed with timeout exception", error_code="INTERNAL_ERROR")
+        take(run_id, path, folder)
+
+    monkeypatch.setattr(client, "log_artifact", upload)
+    monkeypatch.setattr(delivery, "ARTIFACT_DELAY_SECONDS", 0.1)
+    slow = store.child_run(None, name="slow", key="slow", tags={})
+    slow.log_text("gallery.html", "x" * 2**23)
+    assert not slow.finish("FINISHED", timeout_seconds=0)
+    after = store.child_run(None, name="after", key="after", tags={})
+    after.log_metrics({"loss": 1.0})
+    assert after.finish("FINISHED", timeout_seconds=60)
+    report = ""
+    while store.server.shown_address not in report:  # senders of other tests may report too
+        report = reports.get(timeout=60).getMessage()
+    assert "does not take a file now (gallery.html" in report
+    is_slow.clear()
+    assert slow.flush(60)
+    assert client.get_run(str(slow.run_id)).info.status == "FINISHED"
+    assert min(timeouts) >= 60  # for 8 MiB
+    assert os.environ["MLFLOW_HTTP_REQUEST_TIMEOUT"] == "5"
 
 
 @pytest.mark.slow

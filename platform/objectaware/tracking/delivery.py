@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
 from mlflow.entities import Metric, Param, Run, RunTag
 from mlflow.exceptions import MlflowException
 
+from objectaware.tracking.environment import time_for_artifact
 from objectaware.tracking.server import HOST_TAG, SPOOL_TAG, WRITER_TAG, MissingParentError, Server, is_own
 from objectaware.tracking.spool import (
     SYSTEM_PREFIX,
@@ -34,6 +36,9 @@ from objectaware.tracking.spools import Spools
 THREAD_NAME = "mlflow-sender"
 POLL_SECONDS = 1.0
 MAX_DELAY_SECONDS = 30.0
+# A try may hold the sender for a minute, in which it sends nothing else.
+ARTIFACT_DELAY_SECONDS = 60.0
+MAX_ARTIFACT_DELAY_SECONDS = 960.0
 
 # Errors about the record, not about the server: sending the record again would not help.
 _REFUSALS = {"INVALID_PARAMETER_VALUE", "RESOURCE_DOES_NOT_EXIST", "INVALID_STATE"}
@@ -48,6 +53,10 @@ _NUM_TRIES = 3
 _logger = logging.getLogger(__name__)
 # urllib3 warns of every failed try. This module reports an outage once.
 logging.getLogger("urllib3.connectionpool").addFilter(lambda record: record.threadName != THREAD_NAME)
+
+
+class ArtifactError(RuntimeError):
+    """The server answers, but does not take an artifact now, for example because its own store is slow."""
 
 
 class Delivery:
@@ -69,6 +78,7 @@ class Delivery:
         """Send the records of a spool that the server lacks, unless another process is sending them.
 
         Raises:
+            ArtifactError: The server does not take an artifact now.
             Exception: The server does not answer. The progress so far is saved, and the other records stay.
         """
         with spool.sending() as is_ours:
@@ -181,9 +191,8 @@ class Delivery:
     def _request(self, spool: Spool, run_id: str, records: Sequence[Record]) -> None:
         client = self._server.client
         match records:
-            case [Artifact(path=path) as artifact]:
-                folder = PurePosixPath(path).parent.as_posix()
-                client.log_artifact(run_id, str(spool.file_of(artifact)), None if folder == "." else folder)
+            case [Artifact() as artifact]:
+                self._upload(run_id, spool.file_of(artifact), artifact.path)
             case [ModelMade() as model]:
                 self._server.add_model(run_id, model)
             case [ModelUsed() as used]:
@@ -204,6 +213,19 @@ class Delivery:
                     tags=[RunTag(one.key, one.value) for one in records if isinstance(one, Tag)],
                     synchronous=True,
                 )
+
+    def _upload(self, run_id: str, file: Path, path: str) -> None:
+        folder = PurePosixPath(path).parent.as_posix()
+        try:
+            with time_for_artifact(file.stat().st_size):
+                self._server.client.log_artifact(run_id, str(file), None if folder == "." else folder)
+        except FileNotFoundError:
+            raise
+        except Exception as error:  # of the network, the server or its artifact store
+            if isinstance(error, MlflowException) and error.error_code in {*_REFUSALS, _DATABASE_REFUSAL}:
+                raise
+            self._server.client.get_run(run_id)  # raises if the server itself is away
+            raise ArtifactError(f"{path}: {self._server.without_password(str(error))}") from error
 
     def _models(self, run_id: str, uris: set[str]) -> dict[str | None, str]:
         """Return the ids of the logged models at some addresses, as far as there are models."""
@@ -240,7 +262,8 @@ class Sender:
 
     One thread sends all of them. It starts with the first spool and ends with the last. It collects records for a
     second, so that a fast stage makes few large requests. While the server is away, it tries again after 2, 4, 8, … up
-    to 30 seconds.
+    to 30 seconds. If the server only does not take an artifact, that spool is tried again after 1, 2, 4, … 16 minutes,
+    and the others are sent meanwhile.
 
     Args:
         server: The server.
@@ -253,6 +276,7 @@ class Sender:
         self._changed = threading.Condition()
         self._spools: list[Spool] = []
         self._released: set[Spool] = set()
+        self._postponed: dict[Spool, tuple[float, float]] = {}  # until when, and for how long
         self._thread: threading.Thread | None = None
         self._is_hurried = False
         self._is_away = False
@@ -323,6 +347,7 @@ class Sender:
             spool.remove_if_settled()
         self._spools = [spool for spool in self._spools if spool not in done]
         self._released -= done
+        self._postponed = {spool: wait for spool, wait in self._postponed.items() if spool not in done}
 
     def _send(self, spools: list[Spool]) -> bool:
         """Send all spools; stop at the first failure, since the next would only wait for the same server.
@@ -330,10 +355,20 @@ class Sender:
         Returns:
             Whether the server answers.
         """
-        for spool in spools:
+        # Those that had to wait come last, since they may hold up the others again.
+        for spool in sorted(spools, key=lambda each: each in self._postponed):
+            until, delay = self._postponed.get(spool, (0.0, ARTIFACT_DELAY_SECONDS / 2))
+            if time.monotonic() < until:
+                continue
             try:
                 if spool.has_unsent():
                     self._delivery.send(spool)
+                self._postponed.pop(spool, None)
+            except ArtifactError as error:
+                delay = min(2 * delay, MAX_ARTIFACT_DELAY_SECONDS)
+                self._postponed[spool] = (time.monotonic() + delay, delay)
+                message = "MLflow at %s does not take a file now (%s). It is tried again in %.0f s, from %s."
+                _logger.warning(message, self._server.shown_address, error, delay, spool.folder)
             except MissingParentError as error:
                 _logger.info("%s waits: %s", spool.folder, error)
             except Exception as error:  # no error about records may stop the work that they describe

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import subprocess
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from importlib import metadata
 from pathlib import Path
 
@@ -31,6 +32,23 @@ PACKAGES = ("objectaware", "torch", "ray", "mlflow")
 
 for _name, _value in CLIENT_DEFAULTS.items():
     os.environ.setdefault(_name, _value)
+
+_TIMEOUT = "MLFLOW_HTTP_REQUEST_TIMEOUT"
+_USUAL_TIMEOUT = os.environ[_TIMEOUT]
+# A server answers when its own store has the artifact, which may be slow and far away.
+_SECONDS_FOR_ARTIFACT = 30
+_ARTIFACT_BYTES_A_SECOND = 2**18
+
+
+@contextmanager
+def time_for_artifact(num_bytes: int) -> Iterator[None]:
+    """Let MLflow's requests in the `with` block take as long as an artifact of this size may."""
+    seconds = _SECONDS_FOR_ARTIFACT + num_bytes // _ARTIFACT_BYTES_A_SECOND
+    os.environ[_TIMEOUT] = str(max(seconds, int(_USUAL_TIMEOUT)))
+    try:
+        yield
+    finally:
+        os.environ[_TIMEOUT] = _USUAL_TIMEOUT
 
 
 def environment_tags(device: str) -> dict[str, str]:
