@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from objectaware.report.tables import format_rows, format_table, to_markdown
+from objectaware.report.tables import format_rows, format_table, report_of, to_markdown
 
 ROWS = {
     "baseline": {"original": 60.04, "mixed_rand": 13.0},
@@ -51,3 +51,10 @@ def test_a_table_as_text_lines_its_cells_up() -> None:
         "moco    0.3     61.23       –",
         "b       0.5         –       1",
     ]
+
+
+def test_a_report_has_each_table_that_has_rows() -> None:
+    tables = {"comparison": [{"p": 0.5, "accuracy": 61.234}, {"p": 0.7, "accuracy": None}], "changes": []}
+    assert report_of("the sweep", tables) == (
+        "# the sweep\n\ncomparison:\n\n| p | accuracy |\n| :-- | --: |\n| 0.5 | 61.23 |\n| 0.7 | – |\n"
+    )

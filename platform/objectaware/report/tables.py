@@ -83,10 +83,24 @@ def to_markdown(rows: Rows, *, digits: int = 1, deviations: Rows | None = None) 
 
 def format_rows(rows: Sequence[Mapping[str, object]]) -> str:
     """Format rows of data, such as those of MLflow's tables: numbers aligned right, words aligned left."""
+    lines, is_text = _row_cells(rows)
+    return "\n".join(aligned(lines, is_text))
+
+
+def report_of(title: str, tables: Mapping[str, Sequence[Mapping[str, object]]]) -> str:
+    """Format rows of data as a page in Markdown: a title, and each table that has rows, under its name."""
+    parts = [f"# {title}"]
+    for name, rows in tables.items():
+        if rows:
+            parts += [f"{name}:", markdown(_row_cells(rows)[0])]
+    return "\n\n".join(parts) + "\n"
+
+
+def _row_cells(rows: Sequence[Mapping[str, object]]) -> tuple[list[list[str]], list[bool]]:
+    """Return the texts of rows of data, the columns' names first, and whether each column holds text."""
     columns = list(dict.fromkeys(column for row in rows for column in row))
     lines = [columns, *([_text(row.get(column)) for column in columns] for row in rows)]
-    is_text = [not all(isinstance(row.get(column), int | float | None) for row in rows) for column in columns]
-    return "\n".join(aligned(lines, is_text))
+    return lines, [not all(isinstance(row.get(column), int | float | None) for row in rows) for column in columns]
 
 
 def table_records(rows: Rows, deviations: Rows | None = None) -> list[dict[str, Any]]:

@@ -11,6 +11,7 @@ from typing import Any
 from objectaware.data.storage import Storage
 from objectaware.errors import InputError
 from objectaware.report.figures import curves
+from objectaware.report.tables import report_of
 from objectaware.stages.features import check_sources
 from objectaware.stages.few_shot import FewShotConfig
 from objectaware.stages.identity import STAGE_FILE
@@ -49,6 +50,7 @@ def run_few_shot_curve(context: Context, config: FewShotConfig, checkpoints: Seq
         results = run(context, steps).results
         curve = [{**point, **results[number].values["error"]} for number, point in enumerate(points)]
         _log_curve(parent, curve)
+        parent.log_report(report_of(f"Few shot, {root}", {"error in per cent": curve}))
     return {"curve": curve}
 
 

@@ -188,7 +188,7 @@ def run_demo(context: Context, config: DemoConfig, seeds: Sequence[int]) -> dict
                 parent.log_metrics({f"{table.name}.{row}.{column}": value for column, value in cells.items()})
         ratios = results.get("mean", results)["ratio_to_best_baseline"]
         parent.log_metrics({f"ratio_to_best_baseline.T{count}": value for count, value in ratios.items()})
-        parent.log_text("report.md", markdown_report(results, variant=config.variant))
+        parent.log_report(markdown_report(results, variant=config.variant))
     return results
 
 

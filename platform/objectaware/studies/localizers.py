@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from objectaware.data.dataset import Dataset
-from objectaware.report.tables import format_table
+from objectaware.report.tables import format_table, report_of
 from objectaware.stages.features import check_sources
 from objectaware.stages.identity import masks_hash
 from objectaware.stages.localization import size_title, table_rows, table_rows_by_size, titled
@@ -38,6 +38,7 @@ def run_localizers(context: Context, config: LocalizersConfig) -> dict[str, Any]
         values = dict(result.values)
         parent.log_table("localizers", table_rows(values["scores"]))
         parent.log_table("localizers by size", table_rows_by_size(values["scores_by_size"]))
+        parent.log_report(report_of(f"Localizers, {root}", {"localizers": table_rows(values["scores"])}))
     return values
 
 

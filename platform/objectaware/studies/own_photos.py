@@ -40,6 +40,7 @@ from objectaware.planning.model import (
     write_rates,
 )
 from objectaware.recipes import SHIPPED_RECIPES, merged, read_recipe
+from objectaware.report.tables import report_of
 from objectaware.stages.runner import Context
 from objectaware.studies.engine import Results, Step, open_study, run
 
@@ -230,9 +231,11 @@ def run_own_photos(context: Context, training: PretrainConfig, localization: Loc
         "training": training.model_dump(mode="json"),
         "localization": localization.model_dump(mode="json"),
     }
-    with open_study(context, "own photos", name=f"photos {root}", dataset=root, config=described) as (context, _):
+    with open_study(context, "own photos", name=f"photos {root}", dataset=root, config=described) as (context, parent):
         steps = [Step("pretrain", "pretrain", training), Step("localize", "localize", find, ("pretrain",))]
         results = run(context, steps).results
-    found = results["localize"].values
+        found = results["localize"].values
+        counts = {"images": found["num_images"], "localized": found["num_ok"], "unreadable": found["num_failed"]}
+        parent.log_report(report_of(f"Photos, {root}", {"localization": [counts]}))
     shown = {name: found[name] for name in ("masks", "annotations", "gallery", "num_ok", "num_failed")}
     return {"checkpoint": results["pretrain"].values["checkpoint"], **shown}

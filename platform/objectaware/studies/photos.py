@@ -33,7 +33,7 @@ from objectaware.localize.mask_store import read_rows
 from objectaware.model import Address, Fraction, Positive, Side
 from objectaware.recipes import SHIPPED_RECIPES, merged, read_recipe
 from objectaware.report.gallery import Look
-from objectaware.report.tables import format_table, table_records
+from objectaware.report.tables import format_table, report_of, table_records
 from objectaware.stages.knn import KnnConfig
 from objectaware.stages.linear import LinearConfig
 from objectaware.stages.localization import BEST_CENTER_BOX, LocalizationConfig, titled
@@ -135,8 +135,10 @@ def run_photos(context: Context, config: PhotosConfig, seeds: Sequence[int]) -> 
             "accuracy": _accuracy(trainings(config), results, seeds),
             "galleries": {name: f"{_masks(results, name, seeds[0])}/gallery.html" for name in photos.measured},
         }
-        for title, rows, deviations in _tables(values):
-            parent.log_table(title, table_records(rows, deviations))
+        tables = {title: table_records(rows, deviations) for title, rows, deviations in _tables(values)}
+        for title, records in tables.items():
+            parent.log_table(title, records)
+        parent.log_report(report_of(name, dict(reversed(tables.items()))))  # the accuracy first
         for name, (data, _) in photos.measured.items():
             _log_panel(parent, name, data, _masks(results, name, seeds[0]))
     return values

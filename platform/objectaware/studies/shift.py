@@ -9,7 +9,7 @@ from objectaware.config import DataConfig
 from objectaware.data.published import published_data, published_set
 from objectaware.errors import InputError
 from objectaware.evaluate.linear import paired_differences, shift_over_seeds, shift_result
-from objectaware.report.tables import format_table
+from objectaware.report.tables import format_table, report_of
 from objectaware.stages.features import check_sources
 from objectaware.stages.runner import Context
 from objectaware.stages.shift import ShiftConfig, linear_evaluation, require_table
@@ -100,6 +100,7 @@ def run_shift(
         parent.log_table("shift", table)
         rows = [{"checkpoint": checkpoint, **numbers} for checkpoint, numbers in zip(every, cells, strict=True)]
         parent.log_table("shift by checkpoint", rows)
+        parent.log_report(report_of(f"Shift, {root}", {"shift": table, "shift by checkpoint": rows}))
         parent.log_metrics({f"accuracy.{name}": value for name, value in mean.items()})
         parent.log_metrics({f"accuracy_std.{name}": value for name, value in std.items()})
     return {

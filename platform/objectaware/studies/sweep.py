@@ -47,6 +47,7 @@ from objectaware.model import points_to
 from objectaware.paper import Cell, load_table
 from objectaware.process import processor_name, user_name
 from objectaware.report.figures import ComparedPoint, compared_lines
+from objectaware.report.tables import report_of
 from objectaware.stages.identity import ADDRESS_HASHES, STAND_IN, data_hash, data_sets
 from objectaware.stages.registry import all_stages, stage_needs
 from objectaware.stages.runner import Context, EpochWatch, StageResult
@@ -471,6 +472,7 @@ class _Sweep:
             column = config.metric_column()
             parent.log_metrics({f"best.{column}": top.columns[column].mean})
             parent.set_tags({"best": json.dumps(dict(top.values))})
+        parent.log_report(report_of(config.name, {"comparison": rows, "changes": changes}))
         self.folder.write_json("result.json", {"rows": rows, "changes": changes, "trials": trials})
         best_values = None if top is None else top.values
         return SweepResult(self.folder, rows, changes, trials, best_values, self.num_run, num_failed, parent.run_id)

@@ -121,7 +121,7 @@ def run_table(context: Context, scale: Scale, plan: TablePlan) -> TableReport:
         parent.log_table(_marked(plan.table.label, plan, scale), report.rows())
         means = {(*row, *column): one.mean for (row, column), one in report.measured.items() if isinstance(one, Cell)}
         parent.log_metrics({".".join((plan.table.label, *names)): mean for names, mean in means.items()})
-        parent.log_text("report.md", report.markdown())
+        parent.log_report(report.markdown())
         outcome.raise_failures(report)
     return report
 
