@@ -154,13 +154,11 @@ def rays(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[float]:
     return started
 
 
-def test_a_storage_that_is_not_shared_is_refused_to_each_stage(
-    rays: list[float], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cluster_that_is_refused_is_refused_to_each_stage(rays: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
-        raise InputError("storage", "runs", "is not the cluster's", "Give a folder that all nodes share.")
+        raise InputError("MLFLOW_TRACKING_URI", "runs", "is not the cluster's", "Start a server.")
 
-    monkeypatch.setattr("objectaware.stages.machine.require_shared", refuse)
+    monkeypatch.setattr("objectaware.stages.machine.require_server", refuse)
     with common.open_context(common.DEFAULTS) as context:
         for _ in range(2):
             with pytest.raises(InputError, match="not the cluster's"):

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from objectaware.distributed.cluster import (
     wait_and_remove_new_groups,
 )
 from objectaware.distributed.local_ray import log_level
-from objectaware.errors import InputError
+from objectaware.errors import Finding, InputError
 from objectaware.stages import machine
 from objectaware.tracking import TrackingStore
 from processes import processes_using, wait_for_end
@@ -90,13 +91,28 @@ def test_every_node_runs_it_once(ray_session: None) -> None:
     def process() -> int:
         return os.getpid()
 
-    answers = run_on_nodes(process, timeout_seconds=60)
+    answers, silent = run_on_nodes(process, timeout_seconds=60)
     assert list(answers) == list(node_addresses().values())
+    assert silent == []
     assert os.getpid() not in answers.values()
 
 
+def test_a_node_that_does_not_answer_in_time_is_named(ray_session: None) -> None:
+    def hang() -> None:
+        threading.Event().wait(600)
+
+    answers, silent = run_on_nodes(hang, timeout_seconds=0.01)
+    assert answers == {}
+    assert silent == list(node_addresses().values())
+
+
+def _node_findings(storage: Storage) -> dict[str, Finding]:
+    return {finding.name: finding for finding in machine._check_nodes(storage)}
+
+
 def test_a_shared_storage_is_seen_and_left_as_it_was(ray_session: None, tmp_path: Path) -> None:
-    assert list(machine.storage_problems(Storage.from_uri(tmp_path)).values()) == [""]
+    found = _node_findings(Storage.from_uri(tmp_path))
+    assert [found[name].state for name in ("nodes", "storage of all nodes")] == ["ok", "ok"]
     assert list(tmp_path.iterdir()) == []
 
 
@@ -105,24 +121,22 @@ def test_a_folder_of_another_machine_is_told_from_the_drivers(
 ) -> None:
     monkeypatch.setattr(Storage, "write_bytes", lambda self, name, content: None)
     storage = Storage.from_uri(tmp_path)
-    assert list(machine.storage_problems(storage).values()) == ["does not see what the driver wrote"]
+    assert "does not see what the driver wrote" in _node_findings(storage)["storage of all nodes"].found
     monkeypatch.setattr(Storage, "write_bytes", lambda self, name, content: (tmp_path / name).write_bytes(b"other"))
-    assert list(machine.storage_problems(storage).values()) == ["does not see what the driver wrote"]
+    assert "does not see what the driver wrote" in _node_findings(storage)["storage of all nodes"].found
 
 
-def test_several_machines_need_a_server_and_a_storage_for_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    storage = Storage.from_uri(tmp_path)
+def test_several_machines_need_a_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     machines = {"a": "10.0.0.1", "b": "10.0.0.2"}
     monkeypatch.setattr("objectaware.distributed.cluster.node_addresses", lambda: machines)
-    monkeypatch.setattr(machine, "storage_problems", lambda _: {"10.0.0.1": "", "10.0.0.2": "cannot write there"})
+    sqlite = TrackingStore.open(tmp_path)
     with pytest.raises(InputError, match="is a file on one node only"):
-        machine.require_shared(storage, TrackingStore.open(tmp_path))
+        machine.require_server(sqlite)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
-    with pytest.raises(InputError, match=r"node 10\.0\.0\.2 cannot write there"):
-        machine.require_shared(storage, TrackingStore.open(tmp_path))
+    machine.require_server(TrackingStore.open(tmp_path))
     # Nodes of one machine, and one node alone, share its disk.
     machines["b"] = "10.0.0.1"
-    machine.require_shared(storage, TrackingStore.open(tmp_path))
+    machine.require_server(sqlite)
 
 
 def test_groups_made_since_are_removed_even_where_no_worker_names_them(ray_session: None) -> None:

@@ -205,7 +205,7 @@ class _RayTrain:
     """
 
     def __init__(self, patch: pytest.MonkeyPatch, run: Path, *, rank: int = 1) -> None:
-        context = SimpleNamespace(get_world_rank=lambda: rank, get_world_size=lambda: 2)
+        context = SimpleNamespace(get_world_rank=lambda: rank, get_world_size=lambda: 2, get_local_rank=lambda: rank)
         self.run = run
         self.names: list[str] = []
         self.uploads: list[tuple[Checkpoint, str]] = []
@@ -344,7 +344,7 @@ def test_workers_look_now_and_then_whether_a_machine_is_to_be_taken_away(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A look is a barrier, so that it is made in the same steps by all and not in every step."""
-    context = SimpleNamespace(get_world_rank=lambda: 0, get_world_size=lambda: 2)
+    context = SimpleNamespace(get_world_rank=lambda: 0, get_world_size=lambda: 2, get_local_rank=lambda: 0)
     monkeypatch.setattr(train, "get_context", lambda: context)
     monkeypatch.setattr(train_session, "get_device", lambda: torch.device("cpu"))
     looks = [None, PreemptionInfo(deadline_ms=None, preempted_node_to_ranks={"node": [1]})]
@@ -369,7 +369,7 @@ def test_a_checkpoint_that_the_guard_refuses_is_not_handed_over(
         raise LostError("another command has taken over")
 
     reports: list[dict[str, Any]] = []
-    context = SimpleNamespace(get_world_rank=lambda: 0, get_world_size=lambda: 1)
+    context = SimpleNamespace(get_world_rank=lambda: 0, get_world_size=lambda: 1, get_local_rank=lambda: 0)
     monkeypatch.setattr(train, "get_context", lambda: context)
     monkeypatch.setattr(train, "report", lambda metrics, **_: reports.append(metrics))
     monkeypatch.setattr(train_session, "get_device", lambda: torch.device("cpu"))
@@ -383,6 +383,24 @@ def test_a_checkpoint_that_the_guard_refuses_is_not_handed_over(
         hand_over[call]()
     assert len(reports) == 1
     assert not distributed_train._may_pass(refused.value)  # or the training would begin again three times
+
+
+def test_a_machine_that_does_not_share_the_storage_is_found_before_it_trains(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each machine looks by itself, through its first worker."""
+
+    def guard() -> None:
+        raise InputError("storage", "runs", "is not shared", "Share it.")
+
+    _RayTrain(monkeypatch, tmp_path / "run", rank=0)
+    sink = SimpleNamespace(begin=SimpleNamespace(remote=lambda: None))
+    monkeypatch.setattr(train_session.ray, "get", lambda _: False)
+    with pytest.raises(InputError, match="not shared"), _session(tmp_path, sink, guard).running():
+        pytest.fail("the training began")
+    _RayTrain(monkeypatch, tmp_path / "run", rank=1)
+    with _session(tmp_path, guard=guard).running():
+        pass
 
 
 def test_ray_train_still_knows_the_name_that_switches_its_watch_off() -> None:

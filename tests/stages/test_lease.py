@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from objectaware.data.storage import Storage
+from objectaware.errors import InputError
 from objectaware.stages import lease
 from objectaware.stages.lease import (
     Generations,
@@ -241,6 +242,18 @@ def test_processes_that_work_for_a_holder_stop_with_it(folder: Storage) -> None:
         with pytest.raises(LeaseLostError):
             workers.write_bytes("after", b"")
     assert folder.child("shards").list_names() == ["before"]
+
+
+def test_a_machine_that_does_not_see_the_lease_writes_nothing(tmp_path: Path) -> None:
+    """A folder of the same name on another machine's own disk."""
+    folder, elsewhere = tmp_path / "runs", tmp_path / "on the driver"
+    with Lease(Storage.from_uri(folder)) as held:
+        workers = pickle.loads(pickle.dumps(Storage.from_uri(folder).guarded(held.claim)))
+        folder.rename(elsewhere)
+        with pytest.raises(InputError, match="is not shared by the cluster"):
+            workers.write_bytes("result.json", b"")
+        assert not folder.exists()
+        elsewhere.rename(folder)
 
 
 def test_a_holder_that_slept_writes_only_after_it_has_renewed(folder: Storage, monkeypatch: pytest.MonkeyPatch) -> None:

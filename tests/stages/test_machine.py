@@ -114,18 +114,17 @@ def test_data_sets_that_are_there_are_looked_at(tmp_path: Path) -> None:
 
 def test_nodes_that_do_not_share_the_storage_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     storage = Storage.from_uri(tmp_path)
-    answers = {"storage_problems": {"10.0.0.1": "", "10.0.0.2": "does not see what the driver wrote"}}
-    monkeypatch.setattr("objectaware.stages.machine.storage_problems", lambda _: answers["storage_problems"])
-    monkeypatch.setattr(
-        "objectaware.distributed.cluster.run_on_nodes", lambda *_, **__: {"10.0.0.1": 8.0, "10.0.0.2": 0.1}
-    )
-    shared, memory = machine._check_nodes(storage)
+    answers = {"10.0.0.1": ("", 8.0), "10.0.0.2": ("does not see what the driver wrote", 0.1)}
+    monkeypatch.setattr("objectaware.distributed.cluster.run_on_nodes", lambda *_, **__: (answers, ["10.0.0.3"]))
+    nodes, shared, memory = machine._check_nodes(storage)
+    assert nodes.state == "limited"
+    assert nodes.found.endswith("10.0.0.3")
     assert shared.state == "broken"
     assert "10.0.0.2 does not see" in shared.found
     assert "10.0.0.1" not in shared.found + memory.found
     assert memory.state == "limited"
-    answers["storage_problems"] = {"10.0.0.1": ""}
-    assert next(iter(machine._check_nodes(storage))).state == "ok"
+    del answers["10.0.0.2"]
+    assert [finding.state for finding in machine._check_nodes(storage)] == ["limited", "ok", "ok"]
 
 
 def diagnosis(*states: str) -> Callable[..., Iterator[Finding]]:

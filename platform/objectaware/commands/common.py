@@ -138,7 +138,7 @@ def open_context(common: Common, *needs: Sequence[Need]) -> Iterator[Context]:
     """
     from objectaware.distributed.cluster import ray_cluster, require_answer, termination_as_interrupt
     from objectaware.distributed.room import total_cpus
-    from objectaware.stages.machine import require_shared
+    from objectaware.stages.machine import require_server
 
     address = os.environ.get("RAY_ADDRESS")
     if address and address != "local":
@@ -152,7 +152,7 @@ def open_context(common: Common, *needs: Sequence[Need]) -> Iterator[Context]:
         @cache  # once for all stages
         def start_ray() -> None:
             stack.enter_context(ray_cluster(min_cpus=min_cpus))
-            require_shared(context.services.storage, context.services.tracking)
+            require_server(context.services.tracking)
 
         yield replace(context, services=replace(context.services, start_ray=start_ray))
 

@@ -27,7 +27,7 @@ from ray._private.grpc_utils import init_grpc_channel
 from ray._private.services import canonicalize_bootstrap_address
 from ray.core.generated.gcs_service_pb2 import GetClusterIdRequest  # type: ignore[attr-defined]
 from ray.core.generated.gcs_service_pb2_grpc import NodeInfoGcsServiceStub
-from ray.exceptions import AuthenticationError
+from ray.exceptions import AuthenticationError, RayError, RayTaskError
 from ray.util.placement_group import PlacementGroup, remove_placement_group
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -50,6 +50,8 @@ Result = TypeVar("Result")
 _TASK_SECONDS = 60.0
 _SECONDS_BETWEEN_LOOKS = 2.0
 _MAX_LISTED = 10_000
+
+_logger = logging.getLogger(__name__)
 
 
 @contextmanager
@@ -201,7 +203,9 @@ def interface_of(address: str) -> str | None:
     return None
 
 
-def run_on_nodes(function: Callable[..., Result], *args: object, timeout_seconds: float) -> dict[str, Result]:
+def run_on_nodes(
+    function: Callable[..., Result], *args: object, timeout_seconds: float
+) -> tuple[dict[str, Result], list[str]]:
     """Run a function once on every node, without reserving a CPU.
 
     Args:
@@ -210,10 +214,9 @@ def run_on_nodes(function: Callable[..., Result], *args: object, timeout_seconds
         timeout_seconds: How long to wait for all nodes.
 
     Returns:
-        Results by node address.
+        Results by node address, and the addresses of the nodes that did not answer in time.
 
     Raises:
-        ray.exceptions.GetTimeoutError: A node did not answer in time.
         Exception: What the function raised on a node.
     """
     references = {}
@@ -222,7 +225,19 @@ def run_on_nodes(function: Callable[..., Result], *args: object, timeout_seconds
         task = ray.remote(function).options(num_cpus=0, max_retries=0, scheduling_strategy=place)
         # Two nodes of one machine, as in tests, have one address.
         references[address if address not in references else f"{address} ({node_id[:8]})"] = task.remote(*args)
-    return dict(zip(references, ray.get(list(references.values()), timeout=timeout_seconds), strict=True))
+    _, late = ray.wait(list(references.values()), num_returns=len(references), timeout=timeout_seconds)
+    answers: dict[str, Result] = {}
+    for address, reference in references.items():
+        if reference in late:
+            ray.cancel(reference)
+            continue
+        try:
+            answers[address] = ray.get(reference)
+        except RayTaskError:
+            raise
+        except RayError as error:  # the node has just gone
+            _logger.info("%s does not answer: %s", address, error)
+    return answers, [address for address in references if address not in answers]
 
 
 def remove_abandoned_groups() -> bool:
@@ -237,7 +252,7 @@ def remove_abandoned_groups() -> bool:
         Whether workers of a training are still alive.
     """
     # Ray Train's own class: the groups of trainings have no name, and nothing public lists its workers.
-    workers = _actors(("class_name", "=", "RayTrainWorker"), detail=True)
+    workers = own_actors(("class_name", "=", "RayTrainWorker"), detail=True)
     living = {worker.placement_group_id for worker in workers if worker.state != "DEAD"}
     for name in {worker.placement_group_id for worker in workers if worker.placement_group_id} - living:
         _remove(name)
@@ -249,13 +264,13 @@ def remove_abandoned_rooms() -> None:
     waiting = {group.placement_group_id: group.name.removeprefix(ROOM_NAME) for group in _groups(ROOM_NAME)}
     if not any(waiting.values()):
         return
-    living = {actor.actor_id for actor in _actors(("state", "!=", "DEAD"))}
+    living = {actor.actor_id for actor in own_actors(("state", "!=", "DEAD"))}
     for name, actor_id in waiting.items():
         if actor_id and actor_id not in living:
             _remove(name)
 
 
-def _actors(wanted: tuple[str, str, str], *, detail: bool = False) -> list[ActorState]:
+def own_actors(wanted: tuple[str, str, str], *, detail: bool = False) -> list[ActorState]:
     """Return the actors of this driver that a filter of Ray's lets through."""
     from ray.util.state import list_actors
 

@@ -237,6 +237,7 @@ class RaySession:
         context = train.get_context()
         self.rank: int = context.get_world_rank()
         self.world_size: int = context.get_world_size()
+        self._local_rank: int = context.get_local_rank()
         self.device: torch.device = get_device()
         self._sink = sink
         self._answer: ray.ObjectRef[bool] | None = None
@@ -266,6 +267,8 @@ class RaySession:
             is_gpu = self.device.type == "cuda"
             name = torch.cuda.get_device_name(self.device) if is_gpu else processor_name()
             self._sink.push.remote({"kind": "device", "name": name})
+        if self._local_rank == 0:
+            self.kept_folder.require_writable()  # a machine without the driver's files is found before it trains
         with ExitStack() as opened:
             opened.enter_context(self._watch)
             self._limit_collectives()

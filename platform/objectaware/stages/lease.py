@@ -31,6 +31,7 @@ from objectaware.errors import ExplainedError, InputError
 from objectaware.process import Background
 
 LEASE_FOLDER = "lease"
+SHARED_REMEDY = "Give a folder that all nodes share, such as s3://bucket/runs or an NFS mount."
 LEASE_FILE = re.compile(r"(\d{8,})\.json")
 _RENEWAL_SECONDS = 15.0
 _VALID_SECONDS = 60.0
@@ -346,7 +347,8 @@ class Lease(Background):
 class Claim:
     """The right to write that a lease gives to the processes that the holder starts. It guards a `Storage`.
 
-    Only the holder knows until when it surely has its lease. Any other process looks into the folder each time.
+    Only the holder knows until when it surely has its lease. Any other process looks into the folder each time. On a
+    machine that does not share the storage it finds no lease there.
 
     Args:
         folder: The folder that the lease is on.
@@ -363,10 +365,14 @@ class Claim:
         """Return if the holder's processes may write now.
 
         Raises:
+            InputError: This machine does not see the folder in which the holder has its lease.
             LeaseLostError: Another command has taken the lease over.
             OSError: The store does not answer.
         """
         number = self._generations.newest()
+        if number == 0:
+            problem = f"is not shared by the cluster: {socket.gethostname()} does not see the driver's files there"
+            raise InputError("storage", self._folder.uri, problem, SHARED_REMEDY)
         if number == self._seen:
             return
         number, holder = self._generations.current()

@@ -21,6 +21,7 @@ from objectaware.data.storage import Storage
 from objectaware.errors import Finding, InputError
 from objectaware.model import Model
 from objectaware.process import Background
+from objectaware.stages.lease import SHARED_REMEDY
 
 if TYPE_CHECKING:
     from objectaware.tracking import TrackingStore
@@ -32,8 +33,8 @@ _DEMO_GIB = 6.0
 # Ray's object store of a local start.
 _OBJECT_STORE_GIB = 1.0
 _GIB = 2**30
-_NODE_SECONDS = 120.0
-_SHARED_REMEDY = "Give a folder that all nodes share, such as s3://bucket/runs or an NFS mount."
+# A node's first process takes seconds to start.
+_NODE_SECONDS = 30.0
 _STORAGE_REMEDY = "Give another one with --storage or OBJECTAWARE_STORAGE, or allow this user to write there."
 _SECONDS_BETWEEN_SAMPLES = 2.0
 # Libraries with compiled parts, which break if they were installed on another kind of machine.
@@ -162,61 +163,50 @@ def _check_nodes(storage: Storage) -> Iterator[Finding]:
     """Check every node of the cluster that this process is connected to."""
     from objectaware.distributed.cluster import run_on_nodes
 
-    problems = storage_problems(storage)
-    broken = [f"node {address} {problem}" for address, problem in problems.items() if problem]
+    name, note = f"check-{uuid.uuid4().hex}", uuid.uuid4().bytes
+    storage.write_bytes(name, note)
+    try:
+        answers, silent = run_on_nodes(_try_node, storage, name, note, timeout_seconds=_NODE_SECONDS)
+    finally:
+        storage.delete(name)
+    found = f"{len(answers)} answer" if not silent else f"no answer within {_NODE_SECONDS:g} s from {', '.join(silent)}"
+    yield _rated("nodes", found, not silent, "Work that Ray places there would wait: stop the node, or drain it.")
+    if not answers:
+        return
+    broken = [f"node {address} {problem}" for address, (problem, _) in answers.items() if problem]
     if broken:
-        yield Finding("storage of all nodes", "broken", f"{storage.uri}: {'; '.join(broken)}", _SHARED_REMEDY)
+        yield Finding("storage of all nodes", "broken", f"{storage.uri}: {'; '.join(broken)}", SHARED_REMEDY)
     else:
-        yield Finding("storage of all nodes", "ok", f"{storage.uri} is one for {len(problems)} nodes")
-    free = run_on_nodes(_free_shared_memory, timeout_seconds=_NODE_SECONDS)
+        yield Finding("storage of all nodes", "ok", f"{storage.uri} is one for {len(answers)} nodes")
+    free = {address: size for address, (_, size) in answers.items()}
     small = [f"{size:.2f} GiB on {address}" for address, size in free.items() if size < _OBJECT_STORE_GIB]
     found = f"free: {', '.join(small)}" if small else f"{min(free.values()):.1f} GiB free or more"
     remedy = "Ray falls back to files, which is slow: start the containers with --shm-size=2g."
     yield _rated("shared memory of all nodes", found, not small, remedy)
 
 
-def _free_shared_memory() -> float:
-    return shutil.disk_usage("/dev/shm").free / _GIB
+def require_server(tracking: TrackingStore) -> None:
+    """Refuse a database of runs that belongs to one machine, on a cluster of several.
 
-
-def require_shared(storage: Storage, tracking: TrackingStore) -> None:
-    """Refuse a storage or a database of runs that belongs to one machine, on a cluster of several.
+    No node is asked whether it sees the storage, since a cluster may have hundreds of others. The processes of a stage
+    find that out where they run, before they write (`lease.Claim`).
 
     Raises:
-        InputError: The cluster has more than one machine, and runs would go to SQLite, or a node cannot read the
-            driver's files in the storage, or cannot write there.
+        InputError: The cluster has more than one machine, and runs would go to SQLite.
     """
     from objectaware.distributed.cluster import node_addresses
 
-    if len(set(node_addresses().values())) == 1:  # one machine
-        return
-    if tracking.is_sqlite:
+    if tracking.is_sqlite and len(set(node_addresses().values())) > 1:
         remedy = "Start an MLflow server that the cluster reaches (docs/cluster.md), and give its address."
         raise InputError("MLFLOW_TRACKING_URI", tracking.server.shown_address, "is a file on one node only", remedy)
-    problems = {address: problem for address, problem in storage_problems(storage).items() if problem}
-    if problems:
-        address, problem = next(iter(problems.items()))
-        problem = f"is not shared by the cluster: node {address} {problem}"
-        raise InputError("storage", storage.uri, problem, _SHARED_REMEDY)
 
 
-def storage_problems(storage: Storage) -> dict[str, str]:
-    """Try the storage from every node.
-
-    Returns:
-        For each node's address, its problem as a clause, or an empty text if it has none.
-    """
-    from objectaware.distributed.cluster import run_on_nodes
-
-    name, note = f"check-{uuid.uuid4().hex}", uuid.uuid4().bytes
-    storage.write_bytes(name, note)
-    try:
-        return run_on_nodes(_try_storage, storage, name, note, timeout_seconds=_NODE_SECONDS)
-    finally:
-        storage.delete(name)
+def _try_node(storage: Storage, name: str, note: bytes) -> tuple[str, float]:
+    """Return the node's problem with the storage as a clause, and its free shared memory in GiB."""
+    return _storage_problem(storage, name, note), shutil.disk_usage("/dev/shm").free / _GIB
 
 
-def _try_storage(storage: Storage, name: str, note: bytes) -> str:
+def _storage_problem(storage: Storage, name: str, note: bytes) -> str:
     try:
         if not storage.exists(name) or storage.read_bytes(name) != note:
             return "does not see what the driver wrote"
