@@ -10,9 +10,10 @@ from typing import Any
 import psutil
 import pytest
 from ray.exceptions import NodeDiedError
+from ray.util.state.exception import RayStateApiException
 
 from objectaware.distributed import cluster, machines
-from objectaware.distributed.machines import MachineWatch, parsed_gpus, reading
+from objectaware.distributed.machines import MachineWatch, parsed_gpus, reading, working_on
 
 NAMES = {"cpu_utilization_percentage", "system_memory_usage_megabytes", "system_memory_usage_percentage"}
 
@@ -43,10 +44,15 @@ def test_gpus_are_told_apart_and_what_one_does_not_tell_is_left_out() -> None:
     )
 
 
+_LOST, _SILENT = 7, 8
+
+
 class _Cluster:
     """The few of Ray's functions that the watch takes: a task is done when it is asked for."""
 
     def __init__(self, *addresses: str) -> None:
+        self.asked: list[int] = []
+        self.cancelled: list[int] = []
         self._nodes = [
             {"NodeID": f"{number:056x}", "NodeManagerAddress": address, "Alive": True}
             for number, address in enumerate(addresses)
@@ -68,17 +74,28 @@ class _Cluster:
         return SimpleNamespace(options=options)
 
     def wait(self, references: list[str], *, timeout: float) -> tuple[list[str], list[str]]:
-        return references[:1], references[1:]
+        done = [reference for reference in references if int(reference) != _SILENT][:1]
+        return done, [reference for reference in references if reference not in done]
 
     def get(self, reference: str) -> dict[str, float]:
-        if int(reference) == 2:
+        self.asked.append(int(reference))
+        if int(reference) == _LOST:
             raise NodeDiedError("gone a moment ago")
-        return {"cpu_utilization_percentage": 40.0}
+        return {"cpu_utilization_percentage": 10.0 * int(reference)}
+
+    def cancel(self, reference: str) -> None:
+        self.cancelled.append(int(reference))
 
 
-def _replace_ray(monkeypatch: pytest.MonkeyPatch, *addresses: str) -> None:
+def _replace_ray(monkeypatch: pytest.MonkeyPatch, *addresses: str) -> _Cluster:
+    replaced = _Cluster(*addresses)
     for module in (cluster, machines):
-        monkeypatch.setattr(module, "ray", _Cluster(*addresses))
+        monkeypatch.setattr(module, "ray", replaced)
+    return replaced
+
+
+def _nodes(*numbers: int) -> list[str]:
+    return [f"{number:056x}" for number in numbers]
 
 
 def _one_sample(monkeypatch: pytest.MonkeyPatch) -> Mapping[str, float]:
@@ -101,11 +118,42 @@ def test_one_machine_has_mlflows_own_names(monkeypatch: pytest.MonkeyPatch) -> N
     assert set(_one_sample(monkeypatch)) == {f"system/{name}" for name in NAMES}
 
 
-def test_other_machines_are_named_and_one_that_goes_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    _replace_ray(monkeypatch, "10.0.0.1", "10.0.0.2", "10.0.0.3")
-    sample = _one_sample(monkeypatch)
-    assert set(sample) == {f"system/{name}" for name in NAMES} | {"system/10.0.0.2/cpu_utilization_percentage"}
-    assert sample["system/10.0.0.2/cpu_utilization_percentage"] == 40
+@pytest.mark.parametrize("num_machines", [12, 100])
+def test_the_number_of_metrics_and_calls_does_not_grow_with_the_cluster(
+    num_machines: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replaced = _replace_ray(monkeypatch, *(f"10.0.0.{number}" for number in range(num_machines)))
+    with working_on(lambda: _nodes(3, 2, 5, 3, 4)):
+        sample = _one_sample(monkeypatch)
+    name = "cpu_utilization_percentage"
+    assert sample == {
+        f"system/{name}": 30,  # the first that is named, not the driver's
+        f"system/others/{name}_mean": pytest.approx((20 + 50 + 40) / 3),
+        f"system/others/{name}_min": 20,
+        f"system/others/{name}_max": 50,
+    }
+    assert sorted(replaced.asked) == [2, 3, 4, 5]
+
+
+def test_the_drivers_machine_counts_where_it_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    replaced = _replace_ray(monkeypatch, "10.0.0.1", "10.0.0.2")
+    with working_on(lambda: _nodes(0)), working_on(lambda: _nodes(1)):
+        assert set(_one_sample(monkeypatch)) > {f"system/{name}" for name in NAMES}
+    assert replaced.asked == [1]
+
+
+def test_machines_that_go_or_do_not_answer_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machines, "_SECONDS_TO_ANSWER", 0.05)
+    replaced = _replace_ray(monkeypatch, *(f"10.0.0.{number}" for number in range(12)))
+
+    def unknown() -> list[str]:
+        raise RayStateApiException("the dashboard is busy")
+
+    with working_on(unknown), working_on(lambda: [*_nodes(_LOST, _SILENT, 1, 2), "long gone"]):
+        sample = _one_sample(monkeypatch)
+    name = "cpu_utilization_percentage"
+    assert sample == {f"system/others/{name}_{one}": value for one, value in (("mean", 15), ("min", 10), ("max", 20))}
+    assert replaced.cancelled == [_SILENT]
 
 
 def test_nothing_is_told_once_the_watch_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,8 +18,10 @@ from objectaware.config import LocalizeConfig, LocalizeExecution
 from objectaware.data.folder import Manifest
 from objectaware.data.images import none_readable
 from objectaware.data.storage import Storage
+from objectaware.distributed.cluster import own_actors
 from objectaware.distributed.local_ray import log_level
 from objectaware.distributed.localize_steps import CamActor, CrfActor, GroupPlan, localize_group, read_group
+from objectaware.distributed.machines import working_on
 from objectaware.distributed.room import Need, current_capacity, wait_for_room
 from objectaware.distributed.task import NoProgressError, own_error, run_tasks
 from objectaware.distributed.train_session import Record
@@ -185,8 +187,10 @@ def _run(
                 problem = f"no group was done within {_NO_PROGRESS_SECONDS:g} s{times}, although there is room"
                 raise NoProgressError(f"{problem}. Ray's dashboard shows what its processes are doing.")
             try:
-                for row in _pipeline(config, plan_reference, sorted(pending), store, all_fit=all_fit).iter_rows():
-                    count(row)
+                results = _pipeline(config, plan_reference, sorted(pending), store, all_fit=all_fit)
+                with working_on(_nodes):
+                    for row in results.iter_rows():
+                        count(row)
             except ExecutionTimeoutError:
                 # The clock starts at the first group, before which the processes load the network.
                 num_idle = num_idle + 1 if len(pending) == num_before_this else 0
@@ -195,6 +199,13 @@ def _run(
         raise own_error(error) from None
     finally:
         logger.setLevel(level)
+
+
+def _nodes() -> list[str]:
+    """Return the ids of the nodes with localizers of this driver, then those with other steps of its pipelines."""
+    found = own_actors(("state", "=", "ALIVE"))
+    of_step = [[actor.node_id for actor in found if step.__name__ in actor.class_name] for step in (CamActor, CrfActor)]
+    return [node for nodes in of_step for node in sorted(nodes)]
 
 
 def _pipeline(

@@ -1,4 +1,7 @@
-"""Measure how busy the cluster's machines are while a stage runs, under the names of MLflow's system metrics.
+"""Measure how busy a stage's machines are while it runs, under the names of MLflow's system metrics.
+
+A cluster has machines that work for others, so the code that starts processes says on which nodes they are
+(`working_on`). The number of metrics does not grow with the number of machines.
 
 MLflow's own `SystemMetricsMonitor` is not used. It sees one machine, so each node would need a process with a client of
 the server. It sends its samples at once, while ours go to the spool and arrive even if the server was away.
@@ -10,12 +13,16 @@ import logging
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from statistics import fmean
 
 import psutil
 import ray
 from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+from ray.util.state.exception import RayStateApiException
 
 from objectaware.distributed.cluster import node_addresses
 from objectaware.process import Background
@@ -26,6 +33,7 @@ _SECONDS_BETWEEN = 10.0
 _SHARE_BETWEEN = 0.005
 _SECONDS_OF_REMOTE_CPU = 1.0
 _SECONDS_BETWEEN_LOOKS = 0.1
+_SECONDS_TO_ANSWER = 10.0
 _SECONDS_FOR_GPUS = 10.0
 _GPU_FIELDS = {
     "utilization.gpu": ("utilization_percentage", 1.0),
@@ -34,18 +42,39 @@ _GPU_FIELDS = {
 }
 """Fields of nvidia-smi, each with MLflow's name and the factor to its unit."""
 
+_SUMMARIES: Mapping[str, Callable[[list[float]], float]] = {"mean": fmean, "min": min, "max": max}
+
 _logger = logging.getLogger(__name__)
+
+_sources: list[Callable[[], Iterable[str]]] = []
+
+
+@contextmanager
+def working_on(nodes: Callable[[], Iterable[str]]) -> Iterator[None]:
+    """Let the `MachineWatch` of this process sample the nodes that work for it, during the `with` block.
+
+    Args:
+        nodes: Returns the ids of the nodes, the most telling one first. It is called for each sample.
+    """
+    _sources.append(nodes)
+    try:
+        yield
+    finally:
+        _sources.remove(nodes)
 
 
 class MachineWatch(Background):
-    """Sample all machines of the cluster from a thread, as a context manager.
+    """Sample a stage's machines from a thread, as a context manager.
+
+    On one machine, this is the machine. On a cluster, these are the machines of `working_on`.
 
     The first sample comes after one second, the others every ten seconds, in long runs after each 200th of the elapsed
-    time. A machine that does not answer, for example because it is being removed, is left out.
+    time. A machine that does not answer in time, for example because it is being removed, is left out.
 
     Args:
-        on_sample: Called with the metrics of a sample: `system/NAME` of the machine that this process runs on,
-            `system/ADDRESS/NAME` of any other. It is not called after the `with` block has ended.
+        on_sample: Called with the metrics of a sample: `system/NAME` of the stage's first machine, and
+            `system/others/NAME_mean`, `_min` and `_max` over all others that have the metric. It is not called after
+            the `with` block has ended.
     """
 
     def __init__(self, on_sample: Callable[[Mapping[str, float]], None]) -> None:
@@ -58,30 +87,69 @@ class MachineWatch(Background):
         seconds = _SECONDS_TO_FIRST
         while not self._stop.wait(seconds):
             sample = self._sample()
-            if not self._stop.is_set():
+            if sample and not self._stop.is_set():
                 self._on_sample(sample)
             seconds = max(_SECONDS_BETWEEN, (time.monotonic() - started) * _SHARE_BETWEEN)
 
     def _sample(self) -> dict[str, float]:
-        """Return the metrics of this machine and of the others."""
-        sample = {f"system/{name}": value for name, value in reading(None).items()}
+        """Return the metrics of the stage's machines; empty while it has none."""
+        addresses = node_addresses() if ray.is_initialized() else {}
+        if len(set(addresses.values())) <= 1:
+            return {f"system/{name}": value for name, value in reading(None).items()}
+        machines: dict[str, str] = {}
+        for node_id in _nodes_at_work():
+            if node_id in addresses:
+                machines.setdefault(addresses[node_id], node_id)
+        readings = self._readings(machines, here=next(iter(addresses.values())))
+        first = readings.pop(next(iter(machines), ""), {})
+        values = defaultdict(list)
+        for others in readings.values():
+            for name, value in others.items():
+                values[name].append(value)
+        return {f"system/{name}": value for name, value in first.items()} | {
+            f"system/others/{name}_{summary}": summarise(found)
+            for name, found in values.items()
+            for summary, summarise in _SUMMARIES.items()
+        }
+
+    def _readings(self, machines: Mapping[str, str], *, here: str) -> dict[str, Mapping[str, float]]:
+        """Return the reading of each machine that answers, by address.
+
+        Args:
+            machines: A node of each machine, by address.
+            here: Address of this process's machine.
+        """
+        readings: dict[str, Mapping[str, float]] = {here: reading(None)} if here in machines else {}
         task = ray.remote(reading)
         waiting = {}
-        nodes = node_addresses() if ray.is_initialized() else {}
-        machines = {address: node_id for node_id, address in nodes.items()}
-        for address, node_id in list(machines.items())[1:]:  # the first is this machine
-            there = NodeAffinitySchedulingStrategy(node_id, soft=False)
-            options = task.options(num_cpus=0, max_retries=0, scheduling_strategy=there, name="machine")
-            waiting[options.remote(_SECONDS_OF_REMOTE_CPU)] = address
-        while waiting and not self._stop.is_set():
+        for address, node_id in machines.items():
+            if address != here:
+                there = NodeAffinitySchedulingStrategy(node_id, soft=False)
+                options = task.options(num_cpus=0, max_retries=0, scheduling_strategy=there, name="machine")
+                waiting[options.remote(_SECONDS_OF_REMOTE_CPU)] = address
+        deadline = time.monotonic() + _SECONDS_TO_ANSWER
+        while waiting and not self._stop.is_set() and time.monotonic() < deadline:
             done, _ = ray.wait(list(waiting), timeout=_SECONDS_BETWEEN_LOOKS)
             for reference in done:
                 address = waiting.pop(reference)
                 try:
-                    sample |= {f"system/{address}/{name}": value for name, value in ray.get(reference).items()}
+                    readings[address] = ray.get(reference)
                 except RayError as error:
                     _logger.info("%s does not report its metrics: %s", address, error)
-        return sample
+        for reference in waiting:
+            ray.cancel(reference)
+        return readings
+
+
+def _nodes_at_work() -> list[str]:
+    """Return the ids of the nodes that work for this process, as far as they are known."""
+    nodes: list[str] = []
+    for source in [*_sources]:  # other threads change it
+        try:
+            nodes += source()
+        except RayStateApiException as error:  # such as a dashboard that is busy
+            _logger.info("it is not known which machines work: %s", error)
+    return nodes
 
 
 def reading(cpu_seconds: float | None) -> dict[str, float]:

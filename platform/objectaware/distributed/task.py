@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import ray
 from ray.exceptions import RayTaskError
 
 from objectaware import collector
+from objectaware.distributed.machines import working_on
 from objectaware.distributed.room import Need, wait_for_room
 from objectaware.errors import ExplainedError
 
+if TYPE_CHECKING:
+    from ray.util.state.common import TaskState
+
 Result = TypeVar("Result")
+
+_MAX_LISTED = 10_000
 
 
 class NoProgressError(ExplainedError):
@@ -77,14 +83,15 @@ def run_tasks(
     references: list[ray.ObjectRef[Result]] = []
     running: list[ray.ObjectRef[Result]] = []
     try:
-        for args in arguments:
-            if len(running) == at_once:
+        with working_on(lambda: _nodes_of(name, references)):
+            for args in arguments:
+                if len(running) == at_once:
+                    running = _wait(name, running, on_result, no_progress_seconds)
+                references.append(task.remote(function, *args))
+                running.append(references[-1])
+            while on_result is not None and running:
                 running = _wait(name, running, on_result, no_progress_seconds)
-            references.append(task.remote(function, *args))
-            running.append(references[-1])
-        while on_result is not None and running:
-            running = _wait(name, running, on_result, no_progress_seconds)
-        return ray.get(references)
+            return ray.get(references)
     except BaseException as error:
         _cancel(references)
         if not isinstance(error, RayTaskError):
@@ -122,7 +129,7 @@ def _wait(
 ) -> list[ray.ObjectRef[Result]]:
     """Wait for one of the tasks and return the others. The limit does not count while all tasks wait for room."""
     finished, others = ray.wait(running, timeout=seconds)
-    while not finished and not _is_any_at_work(name):
+    while not finished and not _at_work_now(name, limit=1):
         finished, others = ray.wait(running, timeout=seconds)
     if not finished:
         raise NoProgressError(f"none of {len(running)} running tasks ended within {seconds:g} s; they are cancelled")
@@ -132,15 +139,20 @@ def _wait(
     return others
 
 
-def _is_any_at_work(name: str) -> bool:
-    """Return whether a task of this name and driver runs, instead of waiting for resources."""
+def _nodes_of(name: str, references: Sequence[ray.ObjectRef[Result]]) -> list[str]:
+    """Return the ids of the nodes on which tasks run now."""
+    ids = {reference.task_id().hex() for reference in references}
+    return sorted({task.node_id for task in _at_work_now(name, limit=_MAX_LISTED) if task.task_id in ids})
+
+
+def _at_work_now(name: str, *, limit: int) -> list[TaskState]:
+    """Return tasks of this name and driver that run, instead of waiting for resources."""
     from ray.util.state import list_tasks
 
     context = ray.get_runtime_context()
-    running = list_tasks(
+    return list_tasks(
         address=context.gcs_address,
         filters=[("job_id", "=", context.get_job_id()), ("name", "=", name), ("state", "=", "RUNNING")],
-        limit=1,
+        limit=limit,
         raise_on_missing_output=False,
     )
-    return bool(running)

@@ -24,6 +24,7 @@ from objectaware.config import DetectionConfig, DetectionExecution, PretrainConf
 from objectaware.data.storage import Storage
 from objectaware.distributed.cluster import interface_of, wait_and_remove_abandoned_groups
 from objectaware.distributed.local_ray import log_level
+from objectaware.distributed.machines import working_on
 from objectaware.distributed.room import Need, wait_for_room
 from objectaware.distributed.train_session import (
     EPOCHS_NAME,
@@ -161,7 +162,7 @@ def train_on_ray(loop: Loop[Config], config: Config, *, storage: Storage, on_rec
             max_wait_minutes=config.execution.max_wait_minutes,
             say=lambda text: on_record({"kind": "waiting", "text": text}),
         )
-        with RecordPump(on_record, needs) as pump:
+        with RecordPump(on_record, needs) as pump, working_on(pump.nodes):
             trainer = _trainer(loop, config, storage, pump.sink, fallback)
             with _orderly_end(trainer, storage, pump), _health_checks(config.execution.worker_counts()[-1]):
                 trainer.fit()

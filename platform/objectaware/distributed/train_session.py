@@ -124,6 +124,7 @@ class RecordPump(Background):
         self._on_record = on_record
         self._error: Exception | None = None
         self._stopped = threading.Event()
+        self._nodes: dict[int, str] = {}
 
     def __enter__(self) -> Self:
         # On the driver's node, since its loss ends the command in any case.
@@ -140,6 +141,10 @@ class RecordPump(Background):
         ray.kill(self.sink)
         if self._error is not None and error is None:
             raise self._error
+
+    def nodes(self) -> list[str]:
+        """Return the ids of the workers' nodes, that of rank 0 first."""
+        return [node for _, node in sorted(dict(self._nodes).items())]
 
     def stuck(self) -> Record | None:
         """Return `RecordSink.stuck`, or None if the actor is lost."""
@@ -176,7 +181,11 @@ class RecordPump(Background):
             match record["kind"]:
                 case "stopped":
                     self._stopped.set()
+                case "node":
+                    self._nodes[record["rank"]] = record["node"]
+                    continue
                 case "starting":
+                    self._nodes = {}
                     self._started_at = time.monotonic()
                     self._next_line = self._started_at + SECONDS_BETWEEN_LINES
                 case "running":
@@ -269,6 +278,8 @@ class RaySession:
             self._sink.push.remote({"kind": "device", "name": name})
         if self._local_rank == 0:
             self.kept_folder.require_writable()  # a machine without the driver's files is found before it trains
+            node = ray.get_runtime_context().get_node_id()
+            self._sink.push.remote({"kind": "node", "rank": self.rank, "node": node})
         with ExitStack() as opened:
             opened.enter_context(self._watch)
             self._limit_collectives()
