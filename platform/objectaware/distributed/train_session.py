@@ -36,14 +36,13 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from objectaware import collector
 from objectaware.config import PretrainConfig
 from objectaware.data.storage import Storage
+from objectaware.distributed.record_sink import Record, RecordSink
 from objectaware.distributed.room import SECONDS_BETWEEN_LINES, Need, NoRoomError, current_capacity, waiting_line
 from objectaware.process import Background, processor_name
 from objectaware.training.loop import checkpoint_name
 from objectaware.training.session import NoProgressWatch, StoppedError, is_terminated
 from objectaware.training.views import ViewLoader, ViewSource
 
-Record = dict[str, Any]
-"""Plain values. `train_on_ray` lists the values of `kind`. `stopped` is between the workers and the pump alone."""
 Sink = Any
 """Handle of a `RecordSink` actor. Ray's handles have no type."""
 
@@ -64,39 +63,6 @@ _EARLIER = "epochs_since_the_last_checkpoint"
 EPOCHS_NAME = "epochs.json"
 """File in a checkpoint with the metrics of each epoch so far."""
 _STEP = "step_inside_the_epoch"
-
-
-class RecordSink:
-    """Hold the workers' records until the driver fetches them. Runs as an actor."""
-
-    def __init__(self) -> None:
-        self._records: list[Record] = []
-        self._stops = False
-        self._stuck: Record | None = None
-
-    def push(self, record: Record) -> bool:
-        """Add a record and return whether the driver wants the workers to end."""
-        self._records.append(record)
-        self._stuck = record if record["kind"] == "stuck" else None
-        return self._stops
-
-    def begin(self) -> bool:
-        """Start a new attempt: forget the last attempt's `stuck` record. Return whether the driver wants an end."""
-        self._stuck = None
-        return self._stops
-
-    def stuck(self) -> Record | None:
-        """Return the last `stuck` record, or None if another record has come since."""
-        return self._stuck
-
-    def stop(self) -> None:
-        """Make `push` and `begin` return that the workers should end."""
-        self._stops = True
-
-    def drain(self) -> list[Record]:
-        """Return all records in order and forget them."""
-        records, self._records = self._records, []
-        return records
 
 
 class RecordPump(Background):
