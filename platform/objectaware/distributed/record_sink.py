@@ -5,10 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 Record = dict[str, Any]
-"""Plain values.
-
-`kind` is `epoch`, `progress`, `waiting`, `starting`, `node`, `running`, `stopping`, `stopped` or `stuck`.
-"""
+"""Plain values. `train_on_ray` lists the values of `kind`. `stopped` is between the workers and the pump alone."""
 
 
 class RecordSink:
