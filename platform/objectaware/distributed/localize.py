@@ -22,9 +22,9 @@ from objectaware.distributed.cluster import own_actors
 from objectaware.distributed.local_ray import log_level
 from objectaware.distributed.localize_steps import CamActor, CrfActor, GroupPlan, localize_group, read_group
 from objectaware.distributed.machines import working_on
+from objectaware.distributed.record_sink import Record
 from objectaware.distributed.room import Need, current_capacity, wait_for_room
 from objectaware.distributed.task import NoProgressError, own_error, run_tasks
-from objectaware.distributed.train_session import Record
 from objectaware.localize.mask_store import delete_shards, finished_shards, read_columns
 
 _MAX_FAILURES_LISTED = 100
@@ -205,7 +205,7 @@ def _nodes() -> list[str]:
     """Return the ids of the nodes with localizers of this driver, then those with other steps of its pipelines."""
     found = own_actors(("state", "=", "ALIVE"))
     of_step = [[actor.node_id for actor in found if step.__name__ in actor.class_name] for step in (CamActor, CrfActor)]
-    return [node for nodes in of_step for node in sorted(nodes)]
+    return [node for nodes in of_step for node in sorted(filter(None, nodes))]
 
 
 def _pipeline(

@@ -142,7 +142,9 @@ def _wait(
 def _nodes_of(name: str, references: Sequence[ray.ObjectRef[Result]]) -> list[str]:
     """Return the ids of the nodes on which tasks run now."""
     ids = {reference.task_id().hex() for reference in references}
-    return sorted({task.node_id for task in _at_work_now(name, limit=_MAX_LISTED) if task.task_id in ids})
+    return sorted(
+        {task.node_id for task in _at_work_now(name, limit=_MAX_LISTED) if task.task_id in ids and task.node_id}
+    )
 
 
 def _at_work_now(name: str, *, limit: int) -> list[TaskState]:

@@ -25,13 +25,13 @@ from objectaware.data.storage import Storage
 from objectaware.distributed.cluster import interface_of, wait_and_remove_abandoned_groups
 from objectaware.distributed.local_ray import log_level
 from objectaware.distributed.machines import working_on
+from objectaware.distributed.record_sink import Record
 from objectaware.distributed.room import Need, wait_for_room
 from objectaware.distributed.train_session import (
     EPOCHS_NAME,
     EpochRecorder,
     FinalError,
     RaySession,
-    Record,
     RecordPump,
     Sink,
     StartWatch,
