@@ -59,7 +59,7 @@ TRAINING_ID_TAG = "training_run_id"
 TRAINING_TAG = "training"
 _TAGS_OF_MODELS = (STORAGE_TAG, IDENTITY_TAG, "method", "backbone", "policy", "dataset")
 
-# Set by the UI for the view in which it opens an experiment. Without it, MLflow 3 opens the one for language models.
+# The experiment's kind. The UI of MLflow 3.17 has a switch of the browser's that goes before it.
 _KIND_TAG = "mlflow.experimentKind"
 _MODEL_TRAINING = "custom_model_development"
 _DATABASES = ("postgresql", "mysql", "mssql")
