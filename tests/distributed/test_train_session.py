@@ -394,7 +394,8 @@ def test_a_machine_that_does_not_share_the_storage_is_found_before_it_trains(
         raise InputError("storage", "runs", "is not shared", "Share it.")
 
     _RayTrain(monkeypatch, tmp_path / "run", rank=0)
-    sink = SimpleNamespace(begin=SimpleNamespace(remote=lambda: None))
+    call = SimpleNamespace(remote=lambda *_: None)
+    sink = SimpleNamespace(begin=call, push=call)
     monkeypatch.setattr(train_session.ray, "get", lambda _: False)
     with pytest.raises(InputError, match="not shared"), _session(tmp_path, sink, guard).running():
         pytest.fail("the training began")

@@ -20,6 +20,7 @@ from objectaware.tracking.spool import (
     MAX_TAGS,
     Artifact,
     MetricPoint,
+    ModelMade,
     Parameter,
     Progress,
     Record,
@@ -33,7 +34,7 @@ from objectaware.tracking.spool import (
 )
 from objectaware.tracking.spools import Spools
 
-OPENED = RunOpened("experiment", "name", "identity", "spool-number", 1000, "storage", "host", "1000", "anna")
+OPENED = RunOpened("experiment", "name", "identity", "spool-number", 1000, "storage", "host", "1000", user_name="anna")
 
 
 def everything_in(spool: Spool) -> list[Record]:
@@ -64,6 +65,15 @@ def test_a_record_is_one_line_and_comes_back_as_it_was(record: Record) -> None:
     line = encode_record(record)
     assert line.count(b"\n") == 1
     assert decode_record(line) == record
+
+
+@pytest.mark.parametrize(
+    ("record", "newer"), [(OPENED, "user_name"), (ModelMade("moco", "a"), "type"), (MetricPoint("a", 1, 1, 1), "model")]
+)
+def test_a_record_of_an_earlier_version_is_read(record: Record, newer: str) -> None:
+    fields = json.loads(encode_record(record))
+    del fields[newer]
+    assert type(decode_record(json.dumps(fields).encode())) is type(record)
 
 
 def test_nan_comes_back() -> None:

@@ -200,7 +200,7 @@ class Server:
             HOST_TAG: opened.host,
             USER_TAG: opened.user,
             # At once, since MLflow takes the attribute `user_id` from it only when it creates the run.
-            MLFLOW_USER: opened.user_name,
+            MLFLOW_USER: opened.user_name or opened.user,
         }
         if parent_id is not None:
             tags[PARENT_TAG] = parent_id

@@ -71,7 +71,6 @@ class RunOpened:
         storage: Id of the storage of the run's results.
         host: Name of the host that records.
         user: The user there, as `spools.this_user` returns it.
-        user_name: The user's name as shown.
         parent_spool: The parent's spool; None for a parent.
         parent_identity: The parent's identity, if another spool may have created the parent.
         adopt: Whether to continue a run of this identity, storage and user that another spool began.
@@ -79,6 +78,7 @@ class RunOpened:
         is_study: Whether the run has child runs, and is continued even after it finished.
         is_link: Whether this run only points at another study's run of the same identity.
         source_run_id: The run that a link points at.
+        user_name: The user's name as shown; None in spools of earlier versions.
     """
 
     experiment: str
@@ -89,7 +89,6 @@ class RunOpened:
     storage: str
     host: str
     user: str
-    user_name: str
     parent_spool: str | None = None
     parent_identity: str | None = None
     adopt: bool = True
@@ -97,6 +96,7 @@ class RunOpened:
     is_study: bool = False
     is_link: bool = False
     source_run_id: str | None = None
+    user_name: str | None = None
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ class ModelMade:
 
     name: str
     uri: str
-    type: str
+    type: str = "backbone"
 
 
 @dataclass(frozen=True)

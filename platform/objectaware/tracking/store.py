@@ -316,7 +316,8 @@ class TrackingStore:
             assert parent.opening.parent_spool is None, "runs nest one level deep"
             identity = parent.opening.identity if parent.opening.adopt else None
             fields |= {"parent_spool": parent.opening.spool, "parent_identity": identity}
-        owner = self.storage_id, this_host(), this_user(), user_name() or system_user()
+        fields["user_name"] = user_name() or system_user()
+        owner = self.storage_id, this_host(), this_user()
         return RunOpened(self.experiment, name, key, uuid.uuid4().hex, milliseconds_now(), *owner, **fields)
 
     def _begin(self, name: str, opened: RunOpened, tags: Mapping[str, object]) -> Tracker:
