@@ -65,6 +65,14 @@ def test_list_names_shows_files_of_this_folder_alone(storage: Storage) -> None:
     assert storage.child("folder").list_names() == ["shard-3"]
 
 
+def test_many_small_files_are_read_as_far_as_they_exist(storage: Storage) -> None:
+    for name in ("a", "deep/é"):
+        storage.write_bytes(name, name.encode())
+    assert storage.read_small(["deep/é", "nothing", "a"]) == {"deep/é": "deep/é".encode(), "a": b"a"}
+    assert storage.read_small([]) == {}
+    assert storage.list_folders() == ["deep"]
+
+
 def test_delete_and_delete_all(storage: Storage) -> None:
     storage.write_bytes("a", b"")
     storage.child("deep").child("er").write_bytes("b", b"")
@@ -313,12 +321,13 @@ def test_deleted_files_leave_no_empty_folders_and_others_alone(storage: Storage)
     assert storage.list_entries() == []
 
 
-def test_objects_are_deleted_many_at_a_time_with_odd_names() -> None:
+def test_objects_are_read_and_deleted_many_at_a_time_with_odd_names() -> None:
     with object_store() as form:
         store = Storage.from_uri(form.format("a%20b"))
         names = [f"shard {number}%20#+é" for number in range(5)]
         for name in names:
             store.write_bytes(name, b"")
+        assert store.read_small([*names, "no such object"]) == dict.fromkeys(names, b"")
         store.delete_files(names[1:])
         assert store.list_names() == names[:1]
         store.delete(names[0])

@@ -15,6 +15,7 @@ from objectaware.evaluate.coverage import Coverage
 from objectaware.process import user_name
 from objectaware.stages.lease import Lease
 from objectaware.stages.linear import LinearConfig
+from objectaware.stages.run_index import indexed
 from objectaware.stages.runner import Context, StageResult
 from objectaware.stages.runs import (
     StoredRun,
@@ -161,7 +162,7 @@ def test_only_ones_own_runs_can_go_unless_all_users_are_asked_for(
 
 def test_a_run_that_is_being_computed_stays(context: Context, stored: list[StoredRun]) -> None:
     (failed,) = prunable(stored)
-    with Lease(failed.folder):
+    with Lease(failed.folder), indexed("pretrain", failed.folder):
         assert prunable(stored_runs(context.services.storage)) == []
 
 

@@ -13,6 +13,7 @@ import shutil
 import tempfile
 import uuid
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import timedelta
 from functools import cached_property, lru_cache
@@ -29,6 +30,7 @@ from objectaware.errors import InputError
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _TEMPORARY_PREFIX = ".tmp-"
+_NUM_READ_AT_ONCE = 32
 _TEMPORARY_NAME = re.compile(r"\.tmp-[0-9a-f]{32}")
 
 Guard = Callable[[], None]
@@ -159,6 +161,25 @@ class Storage:
                     raise
                 raise FileNotFoundError(path) from error
 
+    def read_small(self, names: Iterable[str]) -> dict[str, bytes]:
+        """Read small files, many at once, with one request each in an object store.
+
+        Returns:
+            Contents by name, without files that do not exist.
+        """
+        names = list(names)
+        with ThreadPoolExecutor(_NUM_READ_AT_ONCE) as pool:
+            found = zip(names, pool.map(self._read_small, names), strict=True)
+            return {name: content for name, content in found if content is not None}
+
+    def _read_small(self, name: str) -> bytes | None:
+        if self._object_store is not None:
+            return self._object_store.read(self._locate(name))  # Arrow asks for the size first
+        try:
+            return self.read_bytes(name)
+        except FileNotFoundError:
+            return None
+
     def open_file(self, name: str) -> pa.NativeFile:
         """Open a file to read at any place; as a context manager it is closed again.
 
@@ -244,6 +265,10 @@ class Storage:
         """
         names = sorted(info.base_name for info in self._list() if info.type == fs.FileType.File)
         return [name for name in names if name.startswith(prefix) and not name.startswith(_TEMPORARY_PREFIX)]
+
+    def list_folders(self) -> list[str]:
+        """List the folders directly in this folder, sorted."""
+        return sorted(info.base_name for info in self._list() if info.type == fs.FileType.Directory)
 
     def list_entries(self) -> list[str]:
         """List all files and folders directly in this folder, sorted, those that are still being written among them."""
@@ -435,6 +460,15 @@ class ObjectStore:
                 raise self._refusal("ignores conditional writes (If-None-Match)")
             self._is_proven = True
         return created
+
+    def read(self, path: str) -> bytes | None:
+        """Read a small object whole; None if there is none."""
+        try:
+            return bytes(self._store.get(self._key(path)).bytes())
+        except (FileNotFoundError, NotFoundError):
+            return None
+        except BaseError as error:
+            raise _os_error(error) from error
 
     def delete(self, paths: Sequence[str]) -> None:
         """Delete objects; ignore those that do not exist."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
@@ -32,6 +32,7 @@ from objectaware.stages.identity import (
 from objectaware.stages.lease import Lease, LeaseLostError
 from objectaware.stages.machine import on_available_device, uses_gpu
 from objectaware.stages.progress import Progress, Reminder
+from objectaware.stages.run_index import drop_entry, indexed
 
 if TYPE_CHECKING:
     from objectaware.tracking import Tracker, TrackingStore
@@ -265,14 +266,16 @@ class Stage(Generic[Config]):
         if context.mode.only_finished and not folder.exists(RESULT_FILE):
             raise NotFinishedError(name)
         if context.mode.fresh and identity not in context.computed:
-            _start_over(context, folder, identity, name, self.outputs)
+            _start_over(context, folder, identity, name, self.outputs, is_indexed=out is None)
         if folder.exists(RESULT_FILE):
             return _reuse(context, name, identity, folder, work.tags)
-        with context.lease(folder) as lease:
+        with context.lease(folder) as lease, ExitStack() as stack:
             require_own(folder, identity)  # another command may have started there since the first check
             if folder.exists(RESULT_FILE):  # the command just waited for has computed it
                 return _reuse(context, name, identity, folder, work.tags)
             guarded = folder.guarded(lease.claim)
+            if out is None:
+                stack.enter_context(indexed(self.kind, guarded))
             work.check(config)
             with Reminder(services.progress):
                 services.start_ray()
@@ -296,12 +299,16 @@ class Stage(Generic[Config]):
         return StageResult(identity, folder, values, tracker.run_id, reused=False)
 
 
-def _start_over(context: Context, folder: Storage, identity: str, name: str, outputs: Sequence[str]) -> None:
+def _start_over(
+    context: Context, folder: Storage, identity: str, name: str, outputs: Sequence[str], *, is_indexed: bool
+) -> None:
     """Delete what the stage wrote into its folder, once per command."""
     with context.lease(folder) as lease:
         if identity in context.computed:  # the command just waited for may share `computed` and have done it
             return
         require_own(folder, identity)
+        if is_indexed:
+            drop_entry(folder.guarded(lease.claim))
         if left := delete_outputs(folder.guarded(lease.claim), outputs):
             context.services.progress.line(f"{name}: files of others stay in {folder.uri}: {shown_names(left)}")
         context.computed.add(identity)

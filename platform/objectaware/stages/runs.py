@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import time
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -16,12 +17,14 @@ from objectaware.process import user_name
 from objectaware.stages.identity import RESULT_FILE, STAGE_FILE, SWEEP, SWEEP_OUTPUTS, delete_outputs
 from objectaware.stages.lease import Lease, current_holder
 from objectaware.stages.registry import all_stages
+from objectaware.stages.run_index import Entry, drop_entry, look, read_entries
 from objectaware.tracking.store import RecordedRun
 
 RunStatus = Literal["finished", "running", "unfinished", "unknown"]
 
 _SECONDS_A_DAY = 86400.0
 _LEAST_PREFIX = 4
+_NUM_LOOKS_AT_ONCE = 32
 _IDENTITY = re.compile("[0-9a-f]{20}")
 _SHOWN_DIGITS = 8
 _MOST_SOURCES = 3
@@ -40,7 +43,7 @@ class StoredRun:
         num_bytes: Total size of its files.
         modified: Time at which a file in it last changed, in seconds since 1970.
         config: Its configuration.
-        values: Its results.
+        checkpoint: Path, inside the folder, of the checkpoint that it made.
         made_from: Identities of the runs in the same storage whose outcome it used.
         user: Name of the user who last began to compute it; None if that is not known.
     """
@@ -52,7 +55,7 @@ class StoredRun:
     num_bytes: int
     modified: float
     config: Mapping[str, Any] = field(default_factory=dict)
-    values: Mapping[str, Any] = field(default_factory=dict)
+    checkpoint: str | None = None
     made_from: frozenset[str] = frozenset()
     user: str | None = None
 
@@ -66,15 +69,27 @@ class StoredRun:
         return None
 
     @property
-    def checkpoint(self) -> str | None:
-        """Return the path, inside the run's folder, of the checkpoint that it made."""
-        found = self.values.get("checkpoint")
-        return None if found is None else str(found).rpartition(f"/{self.identity}/")[2]
+    def values(self) -> Mapping[str, Any]:
+        """Read its results; empty if it is not finished."""
+        found = self.folder.read_small([RESULT_FILE])
+        return dict(json.loads(found[RESULT_FILE]).get("values", {})) if found else {}
 
 
 def stored_runs(storage: Storage) -> list[StoredRun]:
     """Return all runs in a storage, the oldest first. Mask stores outside of it (`--out`) are not included."""
-    found = [run for stage in (*_kinds(), SWEEP) for run in _runs_of(storage, stage)]
+    kinds = (*_kinds(), SWEEP)
+    entries = read_entries(storage)  # before the folders: an entry whose run was deleted since then finds none
+    with ThreadPoolExecutor(_NUM_LOOKS_AT_ONCE) as pool:
+        of_kinds = [storage.child(kind) for kind in kinds]
+        listed_names = zip(kinds, of_kinds, pool.map(Storage.list_folders, of_kinds), strict=True)
+        folders = [
+            (kind, name, of_kind.child(name))
+            for kind, of_kind, names in listed_names
+            for name in names
+            if _IDENTITY.fullmatch(name) is not None  # otherwise a user's folder
+        ]
+        looks = pool.map(lambda folder: _run_in(*folder, entries.get(folder[1])), folders)
+        found = [run for run in looks if run is not None]
     known = {run.identity for run in found}
     linked = [replace(run, made_from=run.made_from & known - {run.identity}) for run in found]
     return sorted(linked, key=lambda run: run.modified)
@@ -85,40 +100,26 @@ def _kinds() -> dict[str, tuple[str, ...]]:
     return {kind: one.outputs for kind, one in all_stages().items() if one.version is not None}
 
 
-def _runs_of(storage: Storage, stage: str) -> Iterator[StoredRun]:
-    files: dict[str, list[tuple[int, int]]] = defaultdict(list)
-    for name, size, modified_ns in storage.child(stage).list_files():
-        if "/" in name:
-            files[name.split("/")[0]].append((size, modified_ns))
-    for identity, sizes in files.items():
-        if _IDENTITY.fullmatch(identity) is not None:  # otherwise a user's folder
-            num_bytes, modified = sum(size for size, _ in sizes), max(time for _, time in sizes) / 1e9
-            unknown = StoredRun(stage, identity, "unknown", storage.child(stage).child(identity), num_bytes, modified)
-            yield _described(unknown)
-
-
-def _described(run: StoredRun) -> StoredRun:
-    """Return the run with all that the files in its folder say of it."""
-    folder = run.folder
-    name = "sweep.json" if run.stage == SWEEP else STAGE_FILE
-    if not folder.exists(name):
-        return run
-    description = folder.read_json(name)
-    result = folder.read_json(RESULT_FILE) if folder.exists(RESULT_FILE) else None
-    status: RunStatus = "unfinished" if result is None else "finished"
-    # Hashes of mask stores are the identities of the runs that made them, even if a store lies in a user's own folder.
-    made_from = {*_identities(description["config"]), *map(str, description.get("inputs", {}).values())}
-    trials = folder.child("trials")
-    made_from |= {
-        part["identity"] for trial in trials.list_names() for part in trials.read_json(trial)["stages"].values()
-    }
-    return replace(
-        run,
-        status=status if current_holder(folder) is None else "running",
-        config=description["config"],
-        values=(result or {}).get("values", {}),
-        made_from=frozenset(made_from),
-        user=description.get("user"),
+def _run_in(stage: str, identity: str, folder: Storage, entry: Entry | None) -> StoredRun | None:
+    """Return the run of a folder, by its entry in the index or else by its files; None if it has none."""
+    is_running = False
+    if entry is None or entry.stage != stage:
+        entry = look(stage, folder)
+        if entry is None:
+            return None
+        is_running = entry.status != "unknown" and current_holder(folder) is not None
+    return StoredRun(
+        stage,
+        identity,
+        "running" if is_running else entry.status,
+        folder,
+        entry.num_bytes,
+        entry.modified,
+        entry.config,
+        None if entry.checkpoint is None else entry.checkpoint.rpartition(f"/{identity}/")[2],
+        # The hash of a mask store is the identity of the run that made it, even if it lies in a user's own folder.
+        frozenset({*_identities(entry.config), *entry.sources}),
+        entry.user,
     )
 
 
@@ -204,10 +205,12 @@ def prune(runs: Sequence[StoredRun]) -> tuple[int, dict[str, list[str]]]:
     for run in runs:
         with Lease(run.folder, for_good=True) as lease:
             folder = run.folder.guarded(lease.claim)
+            drop_entry(folder)
+            num_bytes += sum(size for _, size, _ in folder.list_files())
             names = delete_outputs(folder, outputs[run.stage])
             if not names:
                 folder.delete(STAGE_FILE)
-        num_bytes += run.num_bytes - sum(size for _, size, _ in run.folder.list_files())
+        num_bytes -= sum(size for _, size, _ in run.folder.list_files())
         if names:
             kept[run.folder.uri] = names
     return num_bytes, kept

@@ -28,6 +28,7 @@ import threading
 import traceback
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -48,8 +49,9 @@ from objectaware.paper import Cell, load_table
 from objectaware.process import processor_name, user_name
 from objectaware.report.figures import ComparedPoint, compared_lines
 from objectaware.report.tables import report_of
-from objectaware.stages.identity import ADDRESS_HASHES, STAND_IN, data_hash, data_sets
+from objectaware.stages.identity import ADDRESS_HASHES, STAND_IN, SWEEP, data_hash, data_sets
 from objectaware.stages.registry import all_stages, stage_needs
+from objectaware.stages.run_index import indexed
 from objectaware.stages.runner import Context, EpochWatch, StageResult
 from objectaware.studies.engine import Step, open_study, run_step
 from objectaware.studies.sweep_config import (
@@ -308,8 +310,9 @@ def run_sweep(context: Context, config: SweepConfig) -> SweepResult:
     checked = check_sweep(config)
     identity = sweep_identity(config, checked, verify=context.mode.verify)
     folder = context.services.storage.child("sweep").child(identity)
-    with replace(context, mode=replace(context.mode, waits=True)).lease(folder) as lease:
+    with replace(context, mode=replace(context.mode, waits=True)).lease(folder) as lease, ExitStack() as stack:
         guarded = folder.guarded(lease.claim)
+        stack.enter_context(indexed(SWEEP, guarded))
         dumped = config.model_dump(mode="json")
         guarded.write_json("sweep.json", {"identity": identity, "user": user_name(), "config": dumped})
         dataset = next((data.root for data in data_sets(stage_parts(config, checked))), "none")
