@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -93,7 +95,8 @@ def test_the_driver_is_told_of_every_trial(ray_session: None, tmp_path: Path, mo
     monkeypatch.setenv(CONFIG_VARIABLE, '{"metadata": {"job_submission_id": "ours"}}')
 
     def job(values: Values, report: Report) -> float:
-        Path(f"here {values['number']}").write_text(str(submission_id()))  # in the driver's working directory
+        # In the driver's working directory.
+        Path(f"here {values['number']}").write_text(json.dumps([submission_id(), os.getpid()]))
         if values["number"] == 1:
             raise InputError("number", 1, "is not taken", "Give another.")
         report(0, {"loss": 0.5})
@@ -112,7 +115,10 @@ def test_the_driver_is_told_of_every_trial(ray_session: None, tmp_path: Path, mo
         (2, 0, {"loss": 0.5}),
         (2, "finished"),
     ]
-    assert [path.read_text() for path in tmp_path.glob("here *")] == ["ours"] * 3
+    written = [json.loads((tmp_path / f"here {number}").read_text()) for number in range(3)]
+    assert [job_id for job_id, _ in written] == ["ours"] * 3
+    first, second, third = (process for _, process in written)
+    assert first == second != third  # a process runs further trials until one fails in it
 
 
 @slow

@@ -17,6 +17,8 @@ ENVIRONMENT = {
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
     # With its new display Tune writes tables and paths in a temporary folder, whatever `verbose` says.
     "RAY_AIR_NEW_OUTPUT": "0",
+    # Seconds in which the thread of a finished trial ends before its process runs the next one; 2 by default.
+    "TUNE_FUNCTION_THREAD_TIMEOUT_S": "60",
     # Epochs have no score yet, and the score has no epoch.
     "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",
 }

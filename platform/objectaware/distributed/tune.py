@@ -146,7 +146,7 @@ def run_trials(
 
     Needs an initialised Ray (`ray_cluster`) with its dashboard, without which Ray Train leaves placement groups of
     stopped trials behind. A trial's own process runs on the driver's node and takes no CPU; the stages that it starts
-    take theirs.
+    take theirs. Without a scheduler, the process runs further trials, unless one failed in it.
 
     Args:
         run_trial: Runs a trial and returns its score; picklable. It is run in the driver's working directory.
@@ -200,7 +200,13 @@ def run_trials(
         tuner = tune.Tuner(
             tune.with_resources(trainable, tune.PlacementGroupFactory([{this_node: 0.001}])),
             param_space=space,
-            tune_config=tune.TuneConfig(search_alg=searcher, scheduler=scheduler, num_samples=num_samples),
+            tune_config=tune.TuneConfig(
+                search_alg=searcher,
+                scheduler=scheduler,
+                num_samples=num_samples,
+                # A trial that the scheduler has stopped still trains in its process, which therefore has to end.
+                reuse_actors=halving is None,
+            ),
             run_config=tune.RunConfig(
                 name="trials", storage_path=scratch, verbose=0, callbacks=[_Listener(events, follow_the_cluster)]
             ),
