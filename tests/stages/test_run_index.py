@@ -141,7 +141,7 @@ def test_runs_that_are_deleted_vanish_however_they_are_deleted(storage: Storage)
     with pytest.raises(RuntimeError):
         _compute(storage, 3, fails=True)
     _folder(storage, 1).delete_all()  # by hand
-    prune(prunable(stored_runs(storage)))
+    prune(prunable(stored_runs(storage), all_users=True))
     assert [run.identity for run in _lasting(stored_runs(storage))] == [_identity(0), _identity(2)]
     assert sorted(read_entries(storage)) == [_identity(0), _identity(1), _identity(2)]  # 1 counts for nothing
 

@@ -435,7 +435,7 @@ def test_an_evaluation_measures_the_model_and_names_its_training(open_store: Ope
     assert steps(store, evaluation.info.run_id, "accuracy") == [0]
 
     # Another checkpoint of the training is no model, but the training is known by its identity.
-    kept = _evaluation(store, "of a kept epoch", "/runs/pretrain/kept/epoch_0099", "training")
+    kept = _evaluation(store, "of-a-kept-epoch", "/runs/pretrain/kept/epoch_0099", "training")
     assert kept.data.tags.items() >= named.items()
     # The same path in another storage is another host's.
     other = replaced_storage(store, tmp_path)

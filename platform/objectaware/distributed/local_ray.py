@@ -74,7 +74,7 @@ def log_level(quiet: int) -> int:
     """Return the level for one of Ray's loggers: `quiet` in a Ray that a command has started for itself.
 
     On a cluster it is WARNING: the people who share it need to see what Ray says of memory, of spilling and of requests
-    for which there is no room. Processes that Ray starts on this machine inherit the variable that tells the two apart.
+    for which there is no room. Processes that Ray starts on this machine inherit the variable that shows which it is.
     """
     return quiet if os.environ.get(_BACKEND_LOG_LEVEL) == _ENVIRONMENT[_BACKEND_LOG_LEVEL] else logging.WARNING
 

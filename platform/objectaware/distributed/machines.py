@@ -54,7 +54,7 @@ def working_on(nodes: Callable[[], Iterable[str]]) -> Iterator[None]:
     """Let the `MachineWatch` of this process sample the nodes that work for it, during the `with` block.
 
     Args:
-        nodes: Returns the ids of the nodes, the most telling one first. It is called for each sample.
+        nodes: Returns the ids of the nodes, the most important one first. It is called for each sample.
     """
     _sources.append(nodes)
     try:

@@ -27,7 +27,7 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Entry:
-    """What a list shows of a run.
+    """Describe a run as a list shows it.
 
     Attributes:
         stage: Kind of stage, or `sweep`.

@@ -88,7 +88,7 @@ def stored_runs(storage: Storage) -> list[StoredRun]:
             for name in names
             if _IDENTITY.fullmatch(name) is not None  # otherwise a user's folder
         ]
-        looks = pool.map(lambda folder: _run_in(*folder, entries.get(folder[1])), folders)
+        looks = pool.map(lambda one: _run_in(one[0], one[1], one[2], entries.get(one[1])), folders)
         found = [run for run in looks if run is not None]
     known = {run.identity for run in found}
     linked = [replace(run, made_from=run.made_from & known - {run.identity}) for run in found]
