@@ -25,7 +25,6 @@ import hashlib
 import json
 import math
 import threading
-import traceback
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -250,7 +249,8 @@ class TrialJob:
         except Exception as error:
             if stopped.is_set():
                 raise  # the driver records the stop
-            text = "".join(traceback.format_exception_only(error)).strip()
+            # Without its notes, which hold the traceback of another process: the stage's own run has them.
+            text = f"{type(error).__name__}: {error}"
             self.ledger.write(TrialRecord(trial, "failed", {}, text, _outline(results)))
             raise
         self.ledger.write(TrialRecord(trial, "finished", columns, None, _outline(results)))
