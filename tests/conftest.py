@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
@@ -45,6 +46,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         limit = item.get_closest_marker("timeout")
         seconds[item.path] += 120 if limit is None else limit.args[0]
     items.sort(key=lambda item: -seconds[item.path])
+
+
+@pytest.hookimpl(tryfirst=True)  # before all fixtures
+def pytest_runtest_setup() -> None:
+    """Compute with one thread, whatever a stage set in this process before: sums depend on the number of threads."""
+    if (torch := sys.modules.get("torch")) is not None:
+        torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session", autouse=True)

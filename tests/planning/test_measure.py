@@ -29,7 +29,6 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def measured(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Rates:
-    torch.set_num_threads(1)  # tests before may have left another number
     return measure.measure_rates(_config(photos), tmp_path_factory.mktemp("measured") / "in", STARTS)
 
 

@@ -49,7 +49,6 @@ def _results(folder: Path, case: str) -> list[dict[str, Any]]:
 
 
 def _alone(case: str, folder: Path, **options: Any) -> tuple[Trainer, list[float], dict[str, float]]:
-    torch.set_num_threads(1)
     trainer = in_double(make_trainer(make_method(method_of(case)).double(), LocalSession(folder), **options))
     return trainer, *run_losses(trainer, options.get("num_epochs", 2))
 
