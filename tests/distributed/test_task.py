@@ -125,7 +125,9 @@ def test_an_error_comes_back_as_itself(ray_session: None) -> None:
         run_task(_refuse)
     assert type(refusal.value) is InputError
     assert str(refusal.value) == "temperature = -1: must be positive. Give 0.2."
-    assert "_refuse" in "".join(refusal.value.__notes__)
+    notes = "".join(refusal.value.__notes__)
+    assert "_refuse" in notes
+    assert "\x1b" not in notes
 
 
 def test_a_lost_process_is_replaced(ray_session: None, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 _MAX_LISTED = 10_000
+# Ray colours the first line of a traceback for terminals; MLflow's page would show the codes.
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class NoProgressError(ExplainedError):
@@ -102,7 +105,7 @@ def run_tasks(
 def own_error(error: RayTaskError) -> Exception:
     """Return the exception that a function raised in another process, with its traceback there in its notes."""
     cause: Exception = error.cause
-    cause.add_note(str(error))
+    cause.add_note(_COLOUR.sub("", str(error)))
     return cause
 
 
