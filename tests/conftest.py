@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from chaos_report import ChaosReport
-from objectaware import collector
+from objectaware.process import relax_collector
 from ports import free_port
 
-collector.relax()
+relax_collector()
 # Before any test module imports a numerical library, or Ray: they read it once.
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["RAY_DASHBOARD_STARTUP_TIMEOUT_S"] = "300"

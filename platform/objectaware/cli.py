@@ -8,8 +8,8 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 
-from objectaware import collector
 from objectaware.errors import ExplainedError, InputError, is_explained, is_full_disk, is_refused_path, system_reason
+from objectaware.process import relax_collector
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
@@ -35,7 +35,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
             print(f"objectaware {__version__}", flush=True)
             return 0
-        collector.relax()
+        relax_collector()
         parse, words = _find_command(arguments)
         command = parse(f"objectaware {' '.join(words)}", arguments[len(words) :])
         command()

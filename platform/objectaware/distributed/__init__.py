@@ -2,7 +2,7 @@
 
 import os
 
-from objectaware import collector
+from objectaware.process import relax_collector
 
 # Ray reads some of these variables when it is imported. A variable that the user has set keeps its value.
 ENVIRONMENT = {
@@ -26,4 +26,4 @@ ENVIRONMENT = {
 for _name, _value in ENVIRONMENT.items():
     os.environ.setdefault(_name, _value)
 # Every Ray worker imports this package before it imports PyTorch.
-collector.relax()
+relax_collector()

@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from ray.data import ActorPoolStrategy
 from ray.exceptions import RayError, RayTaskError
 
-from objectaware import collector
 from objectaware.config import PretrainConfig
+from objectaware.process import restore_collector
 from objectaware.training.inputs import build_loader, open_inputs, worker_share
 from objectaware.training.views import Columns, ViewBatch, ViewLoader, joined
 
@@ -40,7 +40,7 @@ class Decoder:
     """
 
     def __init__(self, config: PretrainConfig, rank: int, world_size: int) -> None:
-        collector.restore()
+        restore_collector()
         inputs = open_inputs(config)
         with tempfile.TemporaryDirectory(prefix="masks-") as folder:  # a mapped file outlives its name
             self._loader = build_loader(config, inputs.images, Path(folder))

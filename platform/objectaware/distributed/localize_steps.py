@@ -22,7 +22,6 @@ import ray
 import torch
 from numpy.typing import NDArray
 
-from objectaware import collector
 from objectaware.config import LocalizeConfig, Localizer
 from objectaware.data.folder import Manifest
 from objectaware.data.images import UnreadableImage, read_image, resize_image
@@ -31,6 +30,7 @@ from objectaware.errors import InputError
 from objectaware.localize.localizer import Group, Network, SoftMaps
 from objectaware.localize.mask_store import ITERATIONS_NAME, MaskRow, write_shard
 from objectaware.localize.objects import dense_crf, extract_boxes, keep_large_components
+from objectaware.process import restore_collector
 
 Value = TypeVar("Value")
 Scalar = TypeVar("Scalar", bound=np.generic)
@@ -223,7 +223,7 @@ class CamActor:
     """
 
     def __init__(self, config: LocalizeConfig) -> None:
-        collector.restore()
+        restore_collector()
         self._config = config
         self._ended: float | None = None
         torch.set_num_threads(config.execution.num_compute_threads)
@@ -272,7 +272,7 @@ class CrfActor:
     """
 
     def __init__(self, config: LocalizeConfig, store: Storage) -> None:
-        collector.restore()
+        restore_collector()
         self._config = config
         self._store = store
         cv2.setNumThreads(1)

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, TypeVar
 import ray
 from ray.exceptions import RayTaskError
 
-from objectaware import collector
 from objectaware.distributed.machines import working_on
 from objectaware.distributed.room import Need, wait_for_room
 from objectaware.errors import ExplainedError
+from objectaware.process import restore_collector
 
 if TYPE_CHECKING:
     from ray.util.state.common import TaskState
@@ -123,7 +123,7 @@ def _cancel(references: list[ray.ObjectRef[Result]]) -> None:
 
 def _at_work(function: Callable[..., Result], *args: object) -> Result:
     """Run the function in the task's process, which has imported the function's modules by now."""
-    collector.restore()
+    restore_collector()
     return function(*args)
 
 

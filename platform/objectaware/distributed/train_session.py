@@ -33,12 +33,11 @@ from ray.train.v2._internal.execution.controller.state import (
 )
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from objectaware import collector
 from objectaware.config import PretrainConfig
 from objectaware.data.storage import Storage
 from objectaware.distributed.record_sink import Record, RecordSink
 from objectaware.distributed.room import SECONDS_BETWEEN_LINES, Need, NoRoomError, current_capacity, waiting_line
-from objectaware.process import Background, processor_name
+from objectaware.process import Background, processor_name, restore_collector
 from objectaware.training.loop import checkpoint_name
 from objectaware.training.session import NoProgressWatch, StoppedError, is_terminated
 from objectaware.training.views import ViewLoader, ViewSource
@@ -234,7 +233,7 @@ class RaySession:
     @contextmanager
     def running(self) -> Iterator[RaySession]:
         """Open the newest checkpoint, and watch the progress, for the `with` block."""
-        collector.restore()
+        restore_collector()
         # After Ctrl-C Ray Train restarts workers that have saved and ended, until its controller is stopped too.
         if self.rank == 0 and ray.get(self._sink.begin.remote()):
             raise StoppedError("training was asked to end before this attempt began")

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from objectaware import collector
 from objectaware.config import DetectionConfig, Model, PretrainConfig
 from objectaware.data.storage import Storage
 from objectaware.distributed.machines import MachineWatch
@@ -17,7 +16,7 @@ from objectaware.distributed.room import Need, gpu_names, require_possible
 from objectaware.errors import InputError
 from objectaware.evaluate.coverage import coverage_notices, coverage_rows
 from objectaware.methods.checkpoint import checkpoint_config
-from objectaware.process import processor_name, user_name
+from objectaware.process import processor_name, restore_collector, user_name
 from objectaware.stages.identity import (
     RESULT_FILE,
     STAGE_FILE,
@@ -285,7 +284,7 @@ class Stage(Generic[Config]):
                 description = {"config": config.model_dump(mode="json"), "inputs": dict(work.inputs)}
                 owned = {"stage": self.kind, "identity": identity, "user": user_name()}
                 guarded.write_json(STAGE_FILE, {**owned, **description})
-                collector.restore()
+                restore_collector()
                 with _recorded(context, self.kind, name, on_device, work, identity, guarded) as tracker:
                     run = StageRun(identity, guarded, tracker, services.progress, context.watch.on_epoch)
                     values = work.compute(run, on_device)
