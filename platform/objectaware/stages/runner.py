@@ -279,13 +279,14 @@ class Stage(Generic[Config]):
             with Reminder(services.progress):
                 services.start_ray()
                 on_device = on_available_device(config)
+                device = gpu_names() if uses_gpu(on_device) else processor_name()
                 if required := work.least_needs(on_device):
                     require_possible(self.kind, required)
                 description = {"config": config.model_dump(mode="json"), "inputs": dict(work.inputs)}
                 owned = {"stage": self.kind, "identity": identity, "user": user_name()}
                 guarded.write_json(STAGE_FILE, {**owned, **description})
                 restore_collector()
-                with _recorded(context, self.kind, name, on_device, work, identity, guarded) as tracker:
+                with self._recorded(context, name, on_device, device, work, identity, guarded) as tracker:
                     run = StageRun(identity, guarded, tracker, services.progress, context.watch.on_epoch)
                     values = work.compute(run, on_device)
                     if self.measures:
@@ -296,6 +297,51 @@ class Stage(Generic[Config]):
         services.progress.finish(name)
         _show_coverage(services.progress, values)
         return StageResult(identity, folder, values, tracker.run_id, reused=False)
+
+    @contextmanager
+    def _recorded(
+        self,
+        context: Context,
+        title: str,
+        config: Config,
+        device: str,
+        work: Computation[Config],
+        identity: str,
+        folder: Storage,
+    ) -> Iterator[Tracker]:
+        """Record a computation as an MLflow run, which ends as the `with` block does."""
+        from objectaware.tracking import environment_tags  # here, since workers import this module and need no MLflow
+
+        tags = {**environment_tags(device), **_network_tags(work.networks), **work.tags, "stage": self.kind}
+        tracker = context.services.tracking.child_run(
+            context.parent, name=title, key=identity, tags=tags, fresh=context.mode.fresh, leased=True
+        )
+        tracker.log_config(config.model_dump(mode="json"))
+        for name, data in named_data_sets(config):
+            if name in work.inputs:
+                is_trained_on = name == "data" and isinstance(config, PretrainConfig | DetectionConfig)
+                purpose = "train" if is_trained_on else name.split()[0]
+                parts = (PurePath(data.root).name, data.variant, data.split)
+                tracker.log_dataset(purpose, " ".join(filter(None, parts)), work.inputs[name], data.root)
+        for address in work.networks:
+            tracker.use_model(address, made_by(address))
+        context.services.progress.start(title)
+        try:
+            with MachineWatch(tracker.log_system_metrics):
+                yield tracker
+        except BaseException as error:
+            if _has_lost_lease(folder):
+                tracker.drop()
+            elif isinstance(error, KeyboardInterrupt):
+                tracker.finish("KILLED", error="interrupted")
+            elif context.watch.is_stopped():
+                tracker.finish("KILLED", error="stopped")
+            else:
+                tracker.finish("FAILED", error="".join(traceback.format_exception_only(error)))
+                if tracker.run_id is not None:
+                    context.services.progress.line(f"MLflow run: {context.services.tracking.run_url(tracker.run_id)}")
+            raise
+        tracker.finish("FINISHED")
 
 
 def _start_over(
@@ -322,46 +368,6 @@ def _reuse(context: Context, title: str, identity: str, folder: Storage, tags: M
             context.parent, name=title, key=identity, tags=tags, source_run_id=record["run_id"]
         )
     return StageResult(identity, folder, record["values"], record["run_id"], reused=True)
-
-
-@contextmanager
-def _recorded(
-    context: Context, kind: str, title: str, config: Config, work: Computation[Config], identity: str, folder: Storage
-) -> Iterator[Tracker]:
-    """Record a computation as an MLflow run, which ends as the `with` block does."""
-    from objectaware.tracking import environment_tags  # here, since workers import this module and need no MLflow
-
-    device = gpu_names() if uses_gpu(config) else processor_name()
-    tags = {**environment_tags(device), **_network_tags(work.networks), **work.tags, "stage": kind}
-    tracker = context.services.tracking.child_run(
-        context.parent, name=title, key=identity, tags=tags, fresh=context.mode.fresh, leased=True
-    )
-    tracker.log_config(config.model_dump(mode="json"))
-    for name, data in named_data_sets(config):
-        if name in work.inputs:
-            is_trained_on = name == "data" and isinstance(config, PretrainConfig | DetectionConfig)
-            purpose = "train" if is_trained_on else name.split()[0]
-            parts = (PurePath(data.root).name, data.variant, data.split)
-            tracker.log_dataset(purpose, " ".join(filter(None, parts)), work.inputs[name], data.root)
-    for address in work.networks:
-        tracker.use_model(address, made_by(address))
-    context.services.progress.start(title)
-    try:
-        with MachineWatch(tracker.log_system_metrics):
-            yield tracker
-    except BaseException as error:
-        if _has_lost_lease(folder):
-            tracker.drop()
-        elif isinstance(error, KeyboardInterrupt):
-            tracker.finish("KILLED", error="interrupted")
-        elif context.watch.is_stopped():
-            tracker.finish("KILLED", error="stopped")
-        else:
-            tracker.finish("FAILED", error="".join(traceback.format_exception_only(error)))
-            if tracker.run_id is not None:
-                context.services.progress.line(f"MLflow run: {context.services.tracking.run_url(tracker.run_id)}")
-        raise
-    tracker.finish("FINISHED")
 
 
 def _network_tags(networks: Sequence[str]) -> dict[str, str]:
