@@ -213,8 +213,9 @@ def prepare_view(
     """Move one of the views to the device, change its colours and normalise it: uint8 to float (N, 3, H, W)."""
     images = batch.views[position].to(device, non_blocking=True).float().div_(255).contiguous()
     kernel = blur_kernel_size(images.shape[-1])
-    images = augment_colors(images, batch.colors[position].to(device), blur_kernel_size=kernel)
-    subtracted, divisor = (images.new_tensor(values).view(1, 3, 1, 1) for values in (mean, std))
+    images = augment_colors(images, batch.colors[position], blur_kernel_size=kernel)
+    constants = torch.tensor([[*mean], [*std]]).to(device, non_blocking=True)
+    subtracted, divisor = constants.view(2, 1, 3, 1, 1)
     return images.sub_(subtracted).div_(divisor).contiguous(memory_format=torch.channels_last)
 
 
