@@ -73,7 +73,7 @@ class _Cluster:
 
         return SimpleNamespace(options=options)
 
-    def wait(self, references: list[str], *, timeout: float) -> tuple[list[str], list[str]]:
+    def wait(self, references: list[str], *, timeout: float, fetch_local: bool = True) -> tuple[list[str], list[str]]:
         done = [reference for reference in references if int(reference) != _SILENT][:1]
         return done, [reference for reference in references if reference not in done]
 
@@ -154,6 +154,20 @@ def test_machines_that_go_or_do_not_answer_are_left_out(monkeypatch: pytest.Monk
     name = "cpu_utilization_percentage"
     assert sample == {f"system/others/{name}_{one}": value for one, value in (("mean", 15), ("min", 10), ("max", 20))}
     assert replaced.cancelled == [_SILENT]
+
+
+def test_an_error_costs_one_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machines, "_SECONDS_BETWEEN", 0.01)
+    _replace_ray(monkeypatch, "10.0.0.0", "10.0.0.1")
+    errors: list[Exception] = [ValueError("the dashboard has no address"), ConnectionError("the GCS is away")]
+
+    def nodes() -> list[str]:
+        if errors:
+            raise errors.pop()
+        return _nodes(1)
+
+    with working_on(nodes):
+        assert _one_sample(monkeypatch) == {"system/cpu_utilization_percentage": 10.0}
 
 
 def test_nothing_is_told_once_the_watch_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -86,7 +86,11 @@ class MachineWatch(Background):
         psutil.cpu_percent()  # the next call measures the time since this one
         seconds = _SECONDS_TO_FIRST
         while not self._stop.wait(seconds):
-            sample = self._sample()
+            try:
+                sample = self._sample()
+            except Exception as error:  # of any of Ray's services; the next sample may succeed
+                _logger.info("the machines are not sampled: %s", error)
+                sample = {}
             if sample and not self._stop.is_set():
                 self._on_sample(sample)
             seconds = max(_SECONDS_BETWEEN, (time.monotonic() - started) * _SHARE_BETWEEN)
@@ -137,7 +141,9 @@ class MachineWatch(Background):
                 except RayError as error:
                     _logger.info("%s does not report its metrics: %s", address, error)
         for reference in waiting:
-            ray.cancel(reference)
+            # See `task._cancel`: a task that is cancelled as it ends would abort this process.
+            if not ray.wait([reference], timeout=0, fetch_local=False)[0]:
+                ray.cancel(reference)
         return readings
 
 
