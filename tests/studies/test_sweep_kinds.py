@@ -218,6 +218,22 @@ def test_a_sweep_runs_and_compares_added_kinds(context: Context, added: SweepCon
     assert [row["fog"] for row in result.rows] == [linear[0]["values"]["accuracies"]["fog-1"]] * 2
 
 
+def test_a_trial_whose_process_dies_before_it_begins_has_failed(
+    context: Context, added: SweepConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def one_dies(job: Any, search: Sequence[Mapping[str, Any]], events: Any, **options: Any) -> None:
+        events.ended(search[0], "failed", "the process died")
+        _one_after_another(job, search[1:], events, **options)
+
+    monkeypatch.setattr(sweep, "run_trials", one_dies)
+    result = sweep.run_sweep(context, added)
+    assert (result.num_run, result.num_failed) == (2, 1)
+    assert [(row["status"], row["error"]) for row in result.trials] == [
+        ("failed", "the process died"),
+        ("finished", None),
+    ]
+
+
 def test_a_fresh_sweep_computes_each_stage_anew_once(context: Context, added: SweepConfig) -> None:
     first = sweep.run_sweep(context, added)
     before = _run_ids(context)

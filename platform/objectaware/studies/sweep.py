@@ -438,10 +438,12 @@ class _Sweep:
     def ended(self, trial: Mapping[str, Any], status: TrialStatus, error: str | None) -> None:
         """Close the trial's run, and make sure that the trial has a record."""
         ended = Trial(**trial)
+        record = self.ledger.read(ended)
+        if record is None and ended.key not in self.open_runs:
+            self.started(trial)  # its process died before the trial began
         tracker = self.open_runs.pop(ended.key, None)
         if tracker is None:
             return
-        record = self.ledger.read(ended)
         if record is None:  # a trial that was stopped or whose process died could not write it
             record = TrialRecord(ended, status, {}, error)
             self.ledger.write(record)
