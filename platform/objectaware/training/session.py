@@ -14,13 +14,13 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Protocol
 
 import torch
 
-import objectaware
 from objectaware.data.storage import Storage
 from objectaware.errors import ExplainedError
 from objectaware.methods.workers import mean_over_workers
@@ -33,12 +33,22 @@ if TYPE_CHECKING:
 
 EXIT_STATUS = 75
 """Status of a process that ended itself; sysexits.h's "temporary failure"."""
-
 _NUM_FRAMES = 3
 _SECONDS_FOR_OTHERS = 30.0
 _LOOKS_PER_LIMIT = 100
-_LIBRARIES_THAT_WAIT = ("/torch/", "/ray/")
-_OURS = f"{Path(objectaware.__file__).parent}{os.sep}"
+
+
+def _folder_of(package: str) -> str:
+    """Return the folder of an installed package, with a separator at its end, without importing the package."""
+    found = find_spec(package)
+    assert found is not None
+    assert found.origin is not None
+    return f"{Path(found.origin).parent}{os.sep}"
+
+
+_OURS = _folder_of("objectaware")
+# Where a worker waits for the others. By their whole paths, since a Ray job's own files lie below /tmp/ray.
+_LIBRARIES_THAT_WAIT = (_folder_of("torch"), _folder_of("ray"))
 
 
 class Session(Protocol):
@@ -263,7 +273,7 @@ class NoProgressWatch(Background):
         if time.monotonic() - self._moved_at < self.seconds:
             return self.seconds
         *_, innermost = traceback.extract_stack(sys._current_frames()[self._watched])
-        waits = any(name in innermost.filename for name in _LIBRARIES_THAT_WAIT)
+        waits = innermost.filename.startswith(_LIBRARIES_THAT_WAIT)
         return self.seconds + (self._seconds_for_others if waits else 0)
 
     def _place(self) -> str:
