@@ -202,7 +202,10 @@ def _run(
 
 
 def _nodes() -> list[str]:
-    """Return the ids of the nodes with localizers of this driver, then those with other steps of its pipelines."""
+    """Return the ids of the nodes with localizers of this Ray job, then those with other steps of its pipelines.
+
+    The trials of a sweep are one job: each may also name the machines of the others.
+    """
     found = own_actors(("state", "=", "ALIVE"))
     of_step = [[actor.node_id for actor in found if step.__name__ in actor.class_name] for step in (CamActor, CrfActor)]
     return [node for nodes in of_step for node in sorted(filter(None, nodes))]
