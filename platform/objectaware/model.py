@@ -97,6 +97,8 @@ def first_fault(error: ValidationError) -> tuple[tuple[str, ...], object, str]:
     first = error.errors()[0]
     given = "…" if isinstance(first["input"], Mapping) else first["input"]
     problem = first["msg"].removeprefix("Value error, ").rstrip(".")
+    if first["type"] in ("tuple_type", "list_type"):
+        problem = f"must be a list, such as [{given}]"
     return tuple(map(str, first["loc"])), given, problem[:1].lower() + problem[1:]
 
 

@@ -96,6 +96,10 @@ def test_what_explains_itself_is_told_without_a_traceback(
             "localizers.contracam.localizer.num_iterations: input should be",
         ),
         (["localize", "photos", "--localizer", "center_box"], "localizer.side_fraction"),
+        (
+            ["study", "photos", "--data", "photos", "--num_iterations", "10"],
+            "num_iterations = 10: must be a list, such as [10]",
+        ),
         (["evaluate", "shift", str(RECIPES / "shift_in9.yaml"), "--checkpoints"], "--checkpoints"),
         (["evaluate", "shift", str(RECIPES / "shift_in9.yaml"), "--sets", "ImageNet-X"], "data set = ImageNet-X"),
         (["evaluate", "few-shot", str(RECIPES / "few_shot_coco.yaml"), "--seeds", "[]"], "seeds"),
