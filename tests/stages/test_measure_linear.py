@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import io
+import pickle
+import shutil
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +105,29 @@ def test_parts_that_are_there_are_kept_and_the_rest_is_computed(
     assert parts == [2, 4]
     changed = {path.name for path in train.glob("*.npy") if path.stat().st_mtime_ns != before[path.name]}
     assert changed == {"part-00002.npy", "part-00004.npy"}
+
+
+def test_a_machine_that_does_not_share_the_storage_computes_no_features(
+    context: Context, config: LinearConfig, tasks: Tasks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = Path(context.services.storage.uri)
+    written: list[Path] = []
+
+    def run_elsewhere(function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], **_: object) -> list[Any]:
+        """Run tasks where a folder of the storage's name is on the machine's own disk."""
+        there = storage.rename(storage.with_name("on the driver"))
+        try:
+            return [function(*pickle.loads(pickle.dumps(given))) for given in arguments]
+        finally:
+            written.extend(storage.rglob("*"))
+            shutil.rmtree(storage, ignore_errors=True)
+            there.rename(storage)
+
+    monkeypatch.setattr(features, "run_tasks", run_elsewhere)
+    monkeypatch.setattr(features, "compute_features", lambda *_, **__: pytest.fail("it computes"))
+    with pytest.raises(InputError, match="is not shared by the cluster"):
+        linear(context, config)
+    assert written == []
 
 
 def test_features_too_large_for_the_solver_are_streamed_to_the_same_result(

@@ -316,7 +316,7 @@ def feature_computation(
     inputs = {"checkpoint": checkpoint_hash(config.checkpoint), **hashes}
 
     def compute(run: StageRun, config: Config) -> Mapping[str, Any]:
-        found = feature_sets(context, config, sets, inputs)
+        found = feature_sets(context, run, config, sets, inputs)
         unreadable = sum(len(one.features.unreadable) for one in found.values())
         return {**measure(run, config, found), "unreadable": unreadable}
 
@@ -377,7 +377,7 @@ def check_sets(sets: Mapping[str, Dataset], class_names: tuple[str, ...] | None 
 
 
 def feature_sets(
-    context: Context, config: FeatureConfig, sets: Mapping[str, Dataset], hashes: Mapping[str, str]
+    context: Context, run: StageRun, config: FeatureConfig, sets: Mapping[str, Dataset], hashes: Mapping[str, str]
 ) -> dict[str, LabelledFeatures]:
     """Find the features of several data sets in storage, and compute the missing parts of all sets together.
 
@@ -386,6 +386,7 @@ def feature_sets(
 
     Args:
         context: The context of the command's stages. With `fresh`, all features are computed again.
+        run: The stage that needs them. Its lease guards the folders of the features.
         config: Checkpoint, size, crop, and how to compute.
         sets: Data sets by name.
         hashes: Content hash of the checkpoint and of each data set, by name.
@@ -403,7 +404,8 @@ def feature_sets(
         wanted = FeaturesConfig(**shared, data=data.config, class_names=class_names)
         inputs = {"checkpoint": hashes["checkpoint"], "data": hashes[name]}
         identity = stage_identity(features.kind, features.version, recipe(wanted), inputs)
-        folders[name] = context.services.storage.child(features.kind).child(identity)
+        folder = context.services.storage.child(features.kind).child(identity)
+        folders[name] = folder.guarded(run.folder.require_writable)
         if identity not in missing:
             described = {"stage": features.kind, "identity": identity, "inputs": inputs}
             missing[identity] = _missing_parts(context, wanted, described, folders[name], len(opened[name].indices))
@@ -487,7 +489,12 @@ def write_parts(config: FeatureConfig, parts: Sequence[Part]) -> int:
 
     Returns:
         Number of images that were processed.
+
+    Raises:
+        InputError: This machine does not share the storage.
+        LeaseLostError: Another command has taken the stage over.
     """
+    parts[0].folder.require_writable()  # before hours of work that nobody could use
     device = compute_device(config)
     with local_checkpoint(config.checkpoint) as folder:
         backbone = channels_last(load_encoder(folder).backbone, device)
