@@ -348,7 +348,8 @@ class Claim:
     """The right to write that a lease gives to the processes that the holder starts. It guards a `Storage`.
 
     Only the holder knows until when it surely has its lease. Any other process looks into the folder each time. On a
-    machine that does not share the storage it finds no lease there.
+    machine that does not share the storage it never finds a lease there. A lease that was there and is gone has been
+    deleted with the stage's files by a command that took it over.
 
     Args:
         folder: The folder that the lease is on.
@@ -370,12 +371,13 @@ class Claim:
             OSError: The store does not answer.
         """
         number = self._generations.newest()
-        if number == 0:
+        if number and number == self._seen:
+            return
+        # Looks again: while the holder renews, a list may have neither its old nor its new file.
+        number, holder = self._generations.current()
+        if not number and not self._seen:
             problem = f"is not shared by the cluster: {socket.gethostname()} does not see the driver's files there"
             raise InputError("storage", self._folder.uri, problem, SHARED_REMEDY)
-        if number == self._seen:
-            return
-        number, holder = self._generations.current()
         if holder is None or holder["token"] != self._token or holder["released"]:
             raise lost(self._folder.uri)
         self._seen = number
