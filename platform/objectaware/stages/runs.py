@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 import time
@@ -38,7 +37,8 @@ class StoredRun:
     Attributes:
         stage: Kind of stage, or `sweep`.
         identity: The run's identity, which is the name of its folder.
-        status: `finished`, `running` right now, `unfinished`, or `unknown` if the folder has no description.
+        status: `finished`, `running` right now, `unfinished`, or `unknown` if the folder has no description, or a
+            damaged description or result.
         folder: The folder.
         num_bytes: Total size of its files.
         modified: Time at which a file in it last changed, in seconds since 1970.
@@ -70,9 +70,15 @@ class StoredRun:
 
     @property
     def values(self) -> Mapping[str, Any]:
-        """Read its results; empty if it is not finished."""
-        found = self.folder.read_small([RESULT_FILE])
-        return dict(json.loads(found[RESULT_FILE]).get("values", {})) if found else {}
+        """Read its results; empty if it is not finished.
+
+        Raises:
+            InputError: The file is damaged.
+        """
+        try:
+            return dict(self.folder.read_json(RESULT_FILE).get("values", {}))
+        except FileNotFoundError:
+            return {}
 
 
 def stored_runs(storage: Storage) -> list[StoredRun]:
