@@ -1,8 +1,9 @@
 """The index of a storage's runs: one small file per run that nobody computes, so that a list takes one look at each.
 
 A command deletes a run's entry before it begins to compute, and writes a new one when it ends, both under the run's
-lease. A run that is being computed, or whose command was killed, thus has no entry, and neither has a run of an earlier
-version. `look` then reads its folder, which takes several requests. An entry whose folder is gone counts for nothing.
+lease. An evaluation does so with the features that it computes, under its own lease. A run that is being computed, or
+whose command was killed, thus has no entry, and neither has a run of an earlier version. `look` then reads its folder,
+which takes several requests. An entry whose folder is gone counts for nothing.
 """
 
 from __future__ import annotations
@@ -99,13 +100,23 @@ def indexed(stage: str, folder: Storage) -> Iterator[None]:
     try:
         yield
     finally:
-        try:
-            entry = look(stage, folder)
-            if entry is not None and entry.status != "unknown":  # else the stage was refused before it began
-                index, name = _place(folder)
-                index.write_json(name, asdict(entry))
-        except (OSError, LeaseLostError) as error:  # without an entry, the run is looked up in its folder
-            _logger.info("%s is not entered in the index of runs (%s)", folder.uri, error)
+        write_entry(stage, folder)
+
+
+def write_entry(stage: str, folder: Storage) -> None:
+    """Enter a run in the index as it now is, if the store answers and the lease is not lost.
+
+    Args:
+        stage: Kind of stage, or `sweep`.
+        folder: Its folder in the storage, guarded by its lease.
+    """
+    try:
+        entry = look(stage, folder)
+        if entry is not None and entry.status != "unknown":  # else the stage was refused before it began
+            index, name = _place(folder)
+            index.write_json(name, asdict(entry))
+    except (OSError, LeaseLostError) as error:  # without an entry, the run is looked up in its folder
+        _logger.info("%s is not entered in the index of runs (%s)", folder.uri, error)
 
 
 def drop_entry(folder: Storage) -> None:

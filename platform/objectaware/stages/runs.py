@@ -23,6 +23,7 @@ RunStatus = Literal["finished", "running", "unfinished", "unknown"]
 
 _SECONDS_A_DAY = 86400.0
 _LEAST_PREFIX = 4
+_FEATURES = "features"
 _NUM_LOOKS_AT_ONCE = 32
 _IDENTITY = re.compile("[0-9a-f]{20}")
 _SHOWN_DIGITS = 8
@@ -176,7 +177,9 @@ def prunable(
 ) -> list[StoredRun]:
     """Return this user's runs that can be deleted: unfinished runs and, on request, old ones.
 
-    Runs that are being computed right now and sources of runs that stay are never returned.
+    Runs that are being computed right now and sources of runs that stay are never returned. Evaluations compute
+    features without a lease in their folder. Unfinished features are therefore returned only after a day without a
+    change.
 
     Args:
         runs: All runs.
@@ -185,13 +188,15 @@ def prunable(
         now: The present, in seconds since 1970.
     """
     days = math.inf if older_than_days is None else older_than_days
-    oldest = (time.time() if now is None else now) - days * _SECONDS_A_DAY
+    now = time.time() if now is None else now
+    oldest = now - days * _SECONDS_A_DAY
     user = user_name()
     leaving = {
         run.identity
         for run in runs
         if (all_users or (user is not None and run.user == user))
         and (run.status in ("unfinished", "unknown") or (run.status == "finished" and run.modified < oldest))
+        and (run.stage != _FEATURES or run.status == "finished" or run.modified < now - _SECONDS_A_DAY)
     }
     needed = {each.identity for run in runs if run.identity not in leaving for each in ancestors(runs, run)}
     return [run for run in runs if run.identity in leaving - needed]
