@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from objectaware.config import PretrainConfig
 from objectaware.data.storage import Storage
 from objectaware.errors import InputError
 from objectaware.process import user_name
-from objectaware.stages.lease import Lease
+from objectaware.stages.lease import Generations, Lease
 from objectaware.stages.run_index import indexed, read_entries
 from objectaware.stages.runs import StoredRun, prunable, prune, stored_runs
 from s3_server import object_store
@@ -146,6 +147,25 @@ def test_runs_that_are_deleted_vanish_however_they_are_deleted(storage: Storage)
     prune(prunable(stored_runs(storage), all_users=True))
     assert [run.identity for run in _lasting(stored_runs(storage))] == [_identity(0), _identity(2)]
     assert sorted(read_entries(storage)) == [_identity(0), _identity(1), _identity(2)]  # 1 counts for nothing
+
+
+def test_a_run_that_was_taken_up_after_the_list_is_not_deleted(
+    storage: Storage, caplog: pytest.LogCaptureFixture
+) -> None:
+    for number in range(4):
+        with pytest.raises(RuntimeError):
+            _compute(storage, number, fails=True)
+    leaving = prunable(stored_runs(storage), all_users=True)
+    assert len(leaving) == 4
+    _compute(storage, 0)
+    stage_file = Path(_folder(storage, 1).uri, "stage.json")  # a command began and was killed
+    os.utime(stage_file, (stage_file.stat().st_mtime + 10,) * 2)
+    _folder(storage, 2).delete_all()
+    prune(leaving)
+    runs = _lasting(stored_runs(storage))
+    assert [(run.identity, run.status) for run in runs] == [(_identity(0), "finished"), (_identity(1), "unfinished")]
+    assert [record.args for record in caplog.records] == [(run.folder.uri,) for run in runs]
+    assert Generations(_folder(storage, 0)).newest() > 1  # its lease was given back, not deleted
 
 
 @pytest.mark.parametrize("damaged", ["stage.json", "result.json"])

@@ -250,7 +250,8 @@ class Lease(Background):
         folder: The stage's folder.
         waits: Whether to wait for the holder. By default a folder that is held is refused.
         notify: Called with a line of text that says what the command waits for.
-        for_good: Leave no files of the lease behind, because the `with` block deletes the folder.
+        for_good: Leave no files of the lease behind, because the `with` block deletes the folder. The block may still
+            change the attribute of the same name.
 
     Raises:
         LeaseHeldError: On entering, if another command holds the lease and `waits` is false.
@@ -268,7 +269,7 @@ class Lease(Background):
         self._folder = folder
         self._waits = waits
         self._notify = notify
-        self._for_good = for_good
+        self.for_good = for_good
         self._tenancy = Tenancy(folder)
         self._interrupts = False
 
@@ -321,7 +322,7 @@ class Lease(Background):
                 raise lost(self._folder.uri) from None
             return
         try:
-            self._tenancy.release(for_good=self._for_good)
+            self._tenancy.release(for_good=self.for_good)
         except OSError as failure:  # the results are complete, so this is not an error
             _logger.warning("could not release the lease on %s, which will expire (%s)", self._folder.uri, failure)
 

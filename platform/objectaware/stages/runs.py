@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import re
 import time
@@ -14,7 +15,7 @@ from objectaware.data.storage import Storage
 from objectaware.errors import InputError
 from objectaware.process import user_name
 from objectaware.stages.identity import RESULT_FILE, STAGE_FILE, SWEEP, SWEEP_OUTPUTS, delete_outputs
-from objectaware.stages.lease import Lease, current_holder
+from objectaware.stages.lease import LEASE_FOLDER, Lease, current_holder
 from objectaware.stages.registry import all_stages
 from objectaware.stages.run_index import Entry, drop_entry, look, read_entries
 from objectaware.tracking.store import RecordedRun
@@ -29,6 +30,8 @@ _IDENTITY = re.compile("[0-9a-f]{20}")
 _SHOWN_DIGITS = 8
 _MOST_SOURCES = 3
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+
+_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -205,6 +208,8 @@ def prunable(
 def prune(runs: Sequence[StoredRun]) -> tuple[int, dict[str, list[str]]]:
     """Delete the files of runs, and those of their folders that are then empty.
 
+    A run that was finished or begun by a command after it was listed stays, and a warning names it.
+
     Returns:
         Number of bytes that were freed, and the files that no stage of this project wrote and that stay, by folder.
 
@@ -214,10 +219,15 @@ def prune(runs: Sequence[StoredRun]) -> tuple[int, dict[str, list[str]]]:
     num_bytes, kept = 0, dict[str, list[str]]()
     outputs = {**_kinds(), SWEEP: SWEEP_OUTPUTS}
     for run in runs:
-        with Lease(run.folder, for_good=True) as lease:
+        with Lease(run.folder) as lease:
             folder = run.folder.guarded(lease.claim)
-            drop_entry(folder)
-            num_bytes += sum(size for _, size, _ in folder.list_files())
+            drop_entry(folder)  # even if the run stays, since a wrong entry may be why it was listed
+            files = folder.list_files()
+            if not _is_as_listed(run, files):
+                _logger.warning("%s stays: it was finished or begun again after it was listed", folder.uri)
+                continue
+            lease.for_good = True
+            num_bytes += sum(size for _, size, _ in files)
             names = delete_outputs(folder, outputs[run.stage])
             if not names:
                 folder.delete(STAGE_FILE)
@@ -225,6 +235,21 @@ def prune(runs: Sequence[StoredRun]) -> tuple[int, dict[str, list[str]]]:
         if names:
             kept[run.folder.uri] = names
     return num_bytes, kept
+
+
+def _is_as_listed(run: StoredRun, files: Sequence[tuple[str, int, int]]) -> bool:
+    """Return whether no command has begun or finished a run since it was listed.
+
+    Args:
+        run: The run as it was listed.
+        files: Its files now, from `Storage.list_files`. Those of the lease that is held now count for nothing.
+    """
+    if all(name.startswith(f"{LEASE_FOLDER}/") for name, _, _ in files):
+        return True  # nothing is left that could be lost
+    # Each command that takes a run up writes its description again.
+    begun = max((time_ns / 1e9 for name, _, time_ns in files if name in (STAGE_FILE, "sweep.json")), default=0.0)
+    found = look(run.stage, run.folder)
+    return found is not None and (found.status, found.user) == (run.status, run.user) and begun <= run.modified
 
 
 def listed(stored: Sequence[StoredRun], recorded: Sequence[RecordedRun]) -> list[dict[str, Any]]:
