@@ -256,6 +256,28 @@ def test_a_machine_that_does_not_see_the_lease_writes_nothing(tmp_path: Path) ->
         elsewhere.rename(folder)
 
 
+def test_processes_of_a_holder_whose_files_were_pruned_stop_with_it(folder: Storage) -> None:
+    with Lease(folder) as held:
+        workers = pickle.loads(pickle.dumps(folder.guarded(held.claim)))
+        workers.write_bytes("before", b"")
+        Generations(folder).delete()
+        with pytest.raises(LeaseLostError):
+            workers.write_bytes("after", b"")
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+def test_one_empty_look_ends_no_work(folder: Storage, is_known: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    numbers, missed = Generations._numbers, list[list[int]]()
+    with Lease(folder) as held:
+        workers = pickle.loads(pickle.dumps(folder.guarded(held.claim)))
+        if is_known:
+            workers.require_writable()
+        missed.append([])
+        monkeypatch.setattr(Generations, "_numbers", lambda self: missed.pop() if missed else numbers(self))
+        workers.require_writable()
+        assert missed == []
+
+
 def test_a_holder_that_slept_writes_only_after_it_has_renewed(folder: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
     tenancy = Tenancy(folder, now=lambda: now[0])

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import io
+import os
+import pickle
+import shutil
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +20,9 @@ from objectaware.config import DataConfig
 from objectaware.errors import InputError
 from objectaware.stages import features
 from objectaware.stages.linear import LinearConfig, linear
+from objectaware.stages.run_index import read_entries
 from objectaware.stages.runner import Context
+from objectaware.stages.runs import prunable, stored_runs
 from published_trees import write_flowers
 
 COLOURS = {"grass": "green", "sky": "blue", "brick": "red"}
@@ -102,6 +109,57 @@ def test_parts_that_are_there_are_kept_and_the_rest_is_computed(
     assert parts == [2, 4]
     changed = {path.name for path in train.glob("*.npy") if path.stat().st_mtime_ns != before[path.name]}
     assert changed == {"part-00002.npy", "part-00004.npy"}
+
+
+def test_the_index_follows_the_features_and_prune_leaves_those_that_are_being_computed(
+    context: Context, tasks: Tasks, config: LinearConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = context.services.storage
+    linear(context, config)
+    sets = set(storage.child("features").list_folders())
+    assert len(sets) == 3
+    assert {identity for identity, entry in read_entries(storage).items() if entry.status == "finished"} >= sets
+    for path in Path(storage.uri, "features").rglob("*.*"):
+        os.utime(path, (0, 0))
+
+    def look_and_break(*_: object, **__: object) -> None:
+        runs = [run for run in stored_runs(storage) if run.stage == "features"]
+        assert [run.status for run in runs] == ["unfinished"] * 3
+        assert prunable(runs) == []
+        assert len(prunable(runs, now=time.time() + 2 * 86400)) == 3
+        raise RuntimeError("broken")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(features, "compute_features", look_and_break)
+        with pytest.raises(RuntimeError, match="broken"):
+            linear(next_command(context, fresh=True), config)
+    assert not sets & read_entries(storage).keys()
+    (Path(storage.uri, "features", min(sets)) / "part-00000.json").unlink()
+    linear(context, config)
+    assert {identity for identity, entry in read_entries(storage).items() if entry.status == "finished"} >= sets
+
+
+def test_a_machine_that_does_not_share_the_storage_computes_no_features(
+    context: Context, config: LinearConfig, tasks: Tasks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = Path(context.services.storage.uri)
+    written: list[Path] = []
+
+    def run_elsewhere(function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], **_: object) -> list[Any]:
+        """Run tasks where a folder of the storage's name is on the machine's own disk."""
+        there = storage.rename(storage.with_name("on the driver"))
+        try:
+            return [function(*pickle.loads(pickle.dumps(given))) for given in arguments]
+        finally:
+            written.extend(storage.rglob("*"))
+            shutil.rmtree(storage, ignore_errors=True)
+            there.rename(storage)
+
+    monkeypatch.setattr(features, "run_tasks", run_elsewhere)
+    monkeypatch.setattr(features, "compute_features", lambda *_, **__: pytest.fail("it computes"))
+    with pytest.raises(InputError, match="is not shared by the cluster"):
+        linear(context, config)
+    assert written == []
 
 
 def test_features_too_large_for_the_solver_are_streamed_to_the_same_result(

@@ -288,6 +288,17 @@ def test_a_store_in_which_no_image_was_read_is_not_scored(tmp_path: Path) -> Non
         measure_masks(config, "system")
 
 
+@pytest.mark.parametrize("checkpoint", ["nowhere://bucket/network", f"/{'x' * 300}"])
+def test_masks_are_scored_though_their_network_cannot_be_looked_at(
+    context: Context, tmp_path: Path, checkpoint: str
+) -> None:
+    store = Storage.from_uri(tmp_path / "store")
+    store.write_json("store.json", {"identity": "i", "config": {"checkpoint": checkpoint}})
+    config = LocalizationConfig(data=write_part(tmp_path, "cub"), masks={"system": store.uri})
+    assert localization.work is not None
+    assert localization.work(context, config).networks == []
+
+
 @pytest.mark.parametrize("crf", [False, True])
 def test_a_picture_that_was_read_and_not_localized_counts_as_one_without_a_mask(tmp_path: Path, crf: bool) -> None:
     """Failing where there are no negatives makes a localizer no better; images that cannot be read are left out."""

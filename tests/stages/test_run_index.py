@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +12,9 @@ from werkzeug.serving import WSGIRequestHandler
 from contexts import make_context, next_command
 from objectaware.config import PretrainConfig
 from objectaware.data.storage import Storage
-from objectaware.stages.lease import Lease
+from objectaware.errors import InputError
+from objectaware.process import user_name
+from objectaware.stages.lease import Generations, Lease
 from objectaware.stages.run_index import indexed, read_entries
 from objectaware.stages.runs import StoredRun, prunable, prune, stored_runs
 from s3_server import object_store
@@ -144,6 +147,58 @@ def test_runs_that_are_deleted_vanish_however_they_are_deleted(storage: Storage)
     prune(prunable(stored_runs(storage), all_users=True))
     assert [run.identity for run in _lasting(stored_runs(storage))] == [_identity(0), _identity(2)]
     assert sorted(read_entries(storage)) == [_identity(0), _identity(1), _identity(2)]  # 1 counts for nothing
+
+
+def test_a_run_that_was_taken_up_after_the_list_is_not_deleted(
+    storage: Storage, caplog: pytest.LogCaptureFixture
+) -> None:
+    for number in range(4):
+        with pytest.raises(RuntimeError):
+            _compute(storage, number, fails=True)
+    leaving = prunable(stored_runs(storage), all_users=True)
+    assert len(leaving) == 4
+    _compute(storage, 0)
+    stage_file = Path(_folder(storage, 1).uri, "stage.json")  # a command began and was killed
+    os.utime(stage_file, (stage_file.stat().st_mtime + 10,) * 2)
+    _folder(storage, 2).delete_all()
+    prune(leaving)
+    runs = _lasting(stored_runs(storage))
+    assert [(run.identity, run.status) for run in runs] == [(_identity(0), "finished"), (_identity(1), "unfinished")]
+    assert [record.args for record in caplog.records] == [(run.folder.uri,) for run in runs]
+    assert Generations(_folder(storage, 0)).newest() > 1  # its lease was given back, not deleted
+
+
+@pytest.mark.parametrize("damaged", ["stage.json", "result.json"])
+def test_a_damaged_file_hides_no_other_run_and_is_not_pruned(
+    storage: Storage, damaged: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    for number in range(2):
+        _compute(storage, number, source=1)
+    folder = _folder(storage, 0)
+    folder.write_json("stage.json", {**folder.read_json("stage.json"), "user": user_name()})
+    folder.write_bytes(damaged, b'{"val')
+    storage.child("index").delete_all()
+    runs = _lasting(stored_runs(storage))
+    assert [run.status for run in runs] == ["unknown", "finished"]
+    assert f"{folder.uri}/{damaged}" in caplog.text
+    assert runs[0].made_from == (frozenset() if damaged == "stage.json" else {_identity(1)})
+    assert prunable(runs) == []
+    if damaged == "result.json":
+        with pytest.raises(InputError, match="Restore the file"):
+            _ = runs[0].values
+
+
+def test_a_damaged_file_does_not_hide_the_error_that_ended_a_stage(storage: Storage) -> None:
+    folder = _folder(storage, 0)
+
+    def compute() -> None:
+        with indexed("pretrain", folder):
+            folder.write_bytes("stage.json", b"{")
+            raise RuntimeError("broken")
+
+    with pytest.raises(RuntimeError, match="broken"):
+        compute()
+    assert read_entries(storage) == {}
 
 
 def test_a_folder_of_the_users_has_no_entry_and_loses_no_file(tmp_path: Path) -> None:

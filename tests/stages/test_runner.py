@@ -167,10 +167,13 @@ def test_a_stages_run_tells_how_busy_the_machine_was(context: Context, monkeypat
 
 def test_a_stages_run_says_what_it_measures_and_on_which_data(context: Context, tmp_path: Path) -> None:
     networks = []
-    for method in ("moco", "byol"):
-        folder = Storage.from_uri(tmp_path / method)
+    of_an_earlier_version = {"method": "byol", "backbone": "resnet18", "policy": "none"}
+    for described in (
+        {"method": {"name": "moco"}, "backbone": "resnet18", "policy": {"name": "none"}},
+        of_an_earlier_version,
+    ):
+        folder = Storage.from_uri(tmp_path / str(len(networks)))
         folder.write_bytes("state.pt", b"weights")
-        described = {"method": {"name": method}, "backbone": "resnet18", "policy": {"name": "none"}}
         folder.write_json("config.json", described)
         networks.append(folder.uri)
     (tmp_path / "foreign.pth").write_bytes(b"weights")

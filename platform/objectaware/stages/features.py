@@ -37,6 +37,7 @@ from objectaware.model import CheckpointAddress, Positive, Side, StageExecution
 from objectaware.process import user_name
 from objectaware.stages.identity import RESULT_FILE, STAGE_FILE, checkpoint_hash, recipe, stage_identity
 from objectaware.stages.registry import stage
+from objectaware.stages.run_index import drop_entry, write_entry
 from objectaware.stages.runner import Computation, Context, StageRun
 
 Result = TypeVar("Result")
@@ -316,7 +317,7 @@ def feature_computation(
     inputs = {"checkpoint": checkpoint_hash(config.checkpoint), **hashes}
 
     def compute(run: StageRun, config: Config) -> Mapping[str, Any]:
-        found = feature_sets(context, config, sets, inputs)
+        found = feature_sets(context, run, config, sets, inputs)
         unreadable = sum(len(one.features.unreadable) for one in found.values())
         return {**measure(run, config, found), "unreadable": unreadable}
 
@@ -377,7 +378,7 @@ def check_sets(sets: Mapping[str, Dataset], class_names: tuple[str, ...] | None 
 
 
 def feature_sets(
-    context: Context, config: FeatureConfig, sets: Mapping[str, Dataset], hashes: Mapping[str, str]
+    context: Context, run: StageRun, config: FeatureConfig, sets: Mapping[str, Dataset], hashes: Mapping[str, str]
 ) -> dict[str, LabelledFeatures]:
     """Find the features of several data sets in storage, and compute the missing parts of all sets together.
 
@@ -386,6 +387,7 @@ def feature_sets(
 
     Args:
         context: The context of the command's stages. With `fresh`, all features are computed again.
+        run: The stage that needs them. Its lease guards the folders of the features.
         config: Checkpoint, size, crop, and how to compute.
         sets: Data sets by name.
         hashes: Content hash of the checkpoint and of each data set, by name.
@@ -403,7 +405,8 @@ def feature_sets(
         wanted = FeaturesConfig(**shared, data=data.config, class_names=class_names)
         inputs = {"checkpoint": hashes["checkpoint"], "data": hashes[name]}
         identity = stage_identity(features.kind, features.version, recipe(wanted), inputs)
-        folders[name] = context.services.storage.child(features.kind).child(identity)
+        folder = context.services.storage.child(features.kind).child(identity)
+        folders[name] = folder.guarded(run.folder.require_writable)
         if identity not in missing:
             described = {"stage": features.kind, "identity": identity, "inputs": inputs}
             missing[identity] = _missing_parts(context, wanted, described, folders[name], len(opened[name].indices))
@@ -414,9 +417,12 @@ def feature_sets(
     for name, images in opened.items():
         num_parts = -(-len(images.indices) // PART_SIZE)
         found[name] = LabelledFeatures(FeatureSet.open(folders[name], num_parts), images.labels, images.class_names)
-        if not folders[name].exists(RESULT_FILE):
+        is_new = not folders[name].exists(RESULT_FILE)
+        if is_new:
             result = {"values": found[name].values(), "run_id": None, "parent": None}
             folders[name].write_json(RESULT_FILE, result)
+        if is_new or any(part.folder == folders[name] for part in pending):
+            write_entry(features.kind, folders[name])
     return found
 
 
@@ -487,7 +493,12 @@ def write_parts(config: FeatureConfig, parts: Sequence[Part]) -> int:
 
     Returns:
         Number of images that were processed.
+
+    Raises:
+        InputError: This machine does not share the storage.
+        LeaseLostError: Another command has taken the stage over.
     """
+    parts[0].folder.require_writable()  # before hours of work that nobody could use
     device = compute_device(config)
     with local_checkpoint(config.checkpoint) as folder:
         backbone = channels_last(load_encoder(folder).backbone, device)
@@ -513,19 +524,25 @@ def write_parts(config: FeatureConfig, parts: Sequence[Part]) -> int:
 def _missing_parts(
     context: Context, config: FeaturesConfig, described: Mapping[str, Any], folder: Storage, num_images: int
 ) -> list[Part]:
-    """Return the missing parts of a set of features, or all parts if the user wants them computed again."""
+    """Return the missing parts of a set of features, or all parts if the user wants them computed again.
+
+    If something is missing, take the set out of the index of runs and describe it as begun now.
+    """
     is_fresh = context.mode.fresh and described["identity"] not in context.computed
-    if is_fresh:
-        context.computed.add(described["identity"])
-        folder.delete(RESULT_FILE)
     there = set() if is_fresh else finished_parts(folder)
-    if not folder.exists(STAGE_FILE):
-        folder.write_json(STAGE_FILE, {**described, "user": user_name(), "config": config.model_dump(mode="json")})
-    return [
+    missing = [
         Part(config, folder, number, min(PART_SIZE, num_images - begin))
         for number, begin in enumerate(range(0, num_images, PART_SIZE))
         if number not in there
     ]
+    if missing or not (folder.exists(STAGE_FILE) and folder.exists(RESULT_FILE)):
+        drop_entry(folder)
+        if is_fresh:
+            context.computed.add(described["identity"])
+            folder.delete(RESULT_FILE)
+        # Its time keeps `runs prune` away, which finds no lease in this folder.
+        folder.write_json(STAGE_FILE, {**described, "user": user_name(), "config": config.model_dump(mode="json")})
+    return missing
 
 
 def _compute(context: Context, config: FeatureConfig, pending: Sequence[Part]) -> None:

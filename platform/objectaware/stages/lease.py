@@ -250,7 +250,8 @@ class Lease(Background):
         folder: The stage's folder.
         waits: Whether to wait for the holder. By default a folder that is held is refused.
         notify: Called with a line of text that says what the command waits for.
-        for_good: Leave no files of the lease behind, because the `with` block deletes the folder.
+        for_good: Leave no files of the lease behind, because the `with` block deletes the folder. The block may still
+            change the attribute of the same name.
 
     Raises:
         LeaseHeldError: On entering, if another command holds the lease and `waits` is false.
@@ -268,7 +269,7 @@ class Lease(Background):
         self._folder = folder
         self._waits = waits
         self._notify = notify
-        self._for_good = for_good
+        self.for_good = for_good
         self._tenancy = Tenancy(folder)
         self._interrupts = False
 
@@ -321,7 +322,7 @@ class Lease(Background):
                 raise lost(self._folder.uri) from None
             return
         try:
-            self._tenancy.release(for_good=self._for_good)
+            self._tenancy.release(for_good=self.for_good)
         except OSError as failure:  # the results are complete, so this is not an error
             _logger.warning("could not release the lease on %s, which will expire (%s)", self._folder.uri, failure)
 
@@ -348,7 +349,8 @@ class Claim:
     """The right to write that a lease gives to the processes that the holder starts. It guards a `Storage`.
 
     Only the holder knows until when it surely has its lease. Any other process looks into the folder each time. On a
-    machine that does not share the storage it finds no lease there.
+    machine that does not share the storage it never finds a lease there. A lease that was there and is gone has been
+    deleted with the stage's files by a command that took it over.
 
     Args:
         folder: The folder that the lease is on.
@@ -370,12 +372,13 @@ class Claim:
             OSError: The store does not answer.
         """
         number = self._generations.newest()
-        if number == 0:
+        if number and number == self._seen:
+            return
+        # Looks again: while the holder renews, a list may have neither its old nor its new file.
+        number, holder = self._generations.current()
+        if not number and not self._seen:
             problem = f"is not shared by the cluster: {socket.gethostname()} does not see the driver's files there"
             raise InputError("storage", self._folder.uri, problem, SHARED_REMEDY)
-        if number == self._seen:
-            return
-        number, holder = self._generations.current()
         if holder is None or holder["token"] != self._token or holder["released"]:
             raise lost(self._folder.uri)
         self._seen = number

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import math
 import re
 from collections import Counter
@@ -54,6 +55,8 @@ CONTRAST_MAP = "contrast map"
 FULL_IMAGE = "full image"
 WITH_CRF = " + CRF"
 """End of the name of a baseline's row after the CRF."""
+
+_logger = logging.getLogger(__name__)
 
 
 def _has_objects(data: DataConfig) -> DataConfig:
@@ -152,13 +155,20 @@ def localization(context: Context, config: LocalizationConfig) -> Computation[Lo
 
 
 def _network_of(masks: str) -> str | None:
-    """Return the address of the trained checkpoint that found the masks of a store; None if it is gone or unknown."""
+    """Return the address of the trained checkpoint that found the masks of a store.
+
+    None if it is gone, unknown, or cannot be looked at: nothing but the link to it in MLflow depends on it.
+    """
     storage = Storage.from_uri(masks)
     if not storage.exists("store.json"):
         return None
     config = storage.read_json("store.json").get("config", {})
     checkpoint = None if config.get("untrained") else config.get("checkpoint")
-    return checkpoint if checkpoint is not None and Storage.from_uri(checkpoint).exists(STATE_NAME) else None
+    try:
+        return checkpoint if checkpoint is not None and Storage.from_uri(checkpoint).exists(STATE_NAME) else None
+    except (OSError, InputError) as error:
+        _logger.info("the masks in %s are not linked to their network (%s)", masks, error)
+        return None
 
 
 def _key(row: str) -> str:

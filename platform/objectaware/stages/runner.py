@@ -373,11 +373,11 @@ def _reuse(context: Context, title: str, identity: str, folder: Storage, tags: M
 def _network_tags(networks: Sequence[str]) -> dict[str, str]:
     """Return how networks were trained, as the tags of their trainings; several values are joined."""
     configs = [checkpoint_config(address) for address in networks]
-    found = {
-        "method": [config["method"]["name"] for config in configs if "method" in config],
-        "backbone": [config["backbone"] for config in configs if "backbone" in config],
-        "policy": [config["policy"]["name"] for config in configs if "policy" in config],
-    }
+    found: dict[str, list[str]] = {}
+    for tag in ("method", "backbone", "policy"):
+        values = [config[tag] for config in configs if tag in config]
+        # Checkpoints of earlier versions have the name of a method or policy in place of its fields.
+        found[tag] = [value["name"] if isinstance(value, Mapping) else value for value in values]
     return {tag: ", ".join(dict.fromkeys(values)) for tag, values in found.items() if values}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import logging
 import math
 import re
 import time
@@ -15,7 +15,7 @@ from objectaware.data.storage import Storage
 from objectaware.errors import InputError
 from objectaware.process import user_name
 from objectaware.stages.identity import RESULT_FILE, STAGE_FILE, SWEEP, SWEEP_OUTPUTS, delete_outputs
-from objectaware.stages.lease import Lease, current_holder
+from objectaware.stages.lease import LEASE_FOLDER, Lease, current_holder
 from objectaware.stages.registry import all_stages
 from objectaware.stages.run_index import Entry, drop_entry, look, read_entries
 from objectaware.tracking.store import RecordedRun
@@ -24,11 +24,14 @@ RunStatus = Literal["finished", "running", "unfinished", "unknown"]
 
 _SECONDS_A_DAY = 86400.0
 _LEAST_PREFIX = 4
+_FEATURES = "features"
 _NUM_LOOKS_AT_ONCE = 32
 _IDENTITY = re.compile("[0-9a-f]{20}")
 _SHOWN_DIGITS = 8
 _MOST_SOURCES = 3
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+
+_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,8 @@ class StoredRun:
     Attributes:
         stage: Kind of stage, or `sweep`.
         identity: The run's identity, which is the name of its folder.
-        status: `finished`, `running` right now, `unfinished`, or `unknown` if the folder has no description.
+        status: `finished`, `running` right now, `unfinished`, or `unknown` if the folder has no description, or a
+            damaged description or result.
         folder: The folder.
         num_bytes: Total size of its files.
         modified: Time at which a file in it last changed, in seconds since 1970.
@@ -70,9 +74,15 @@ class StoredRun:
 
     @property
     def values(self) -> Mapping[str, Any]:
-        """Read its results; empty if it is not finished."""
-        found = self.folder.read_small([RESULT_FILE])
-        return dict(json.loads(found[RESULT_FILE]).get("values", {})) if found else {}
+        """Read its results; empty if it is not finished.
+
+        Raises:
+            InputError: The file is damaged.
+        """
+        try:
+            return dict(self.folder.read_json(RESULT_FILE).get("values", {}))
+        except FileNotFoundError:
+            return {}
 
 
 def stored_runs(storage: Storage) -> list[StoredRun]:
@@ -170,7 +180,9 @@ def prunable(
 ) -> list[StoredRun]:
     """Return this user's runs that can be deleted: unfinished runs and, on request, old ones.
 
-    Runs that are being computed right now and sources of runs that stay are never returned.
+    Runs that are being computed right now and sources of runs that stay are never returned. Evaluations compute
+    features without a lease in their folder. Unfinished features are therefore returned only after a day without a
+    change.
 
     Args:
         runs: All runs.
@@ -179,13 +191,15 @@ def prunable(
         now: The present, in seconds since 1970.
     """
     days = math.inf if older_than_days is None else older_than_days
-    oldest = (time.time() if now is None else now) - days * _SECONDS_A_DAY
+    now = time.time() if now is None else now
+    oldest = now - days * _SECONDS_A_DAY
     user = user_name()
     leaving = {
         run.identity
         for run in runs
         if (all_users or (user is not None and run.user == user))
         and (run.status in ("unfinished", "unknown") or (run.status == "finished" and run.modified < oldest))
+        and (run.stage != _FEATURES or run.status == "finished" or run.modified < now - _SECONDS_A_DAY)
     }
     needed = {each.identity for run in runs if run.identity not in leaving for each in ancestors(runs, run)}
     return [run for run in runs if run.identity in leaving - needed]
@@ -193,6 +207,8 @@ def prunable(
 
 def prune(runs: Sequence[StoredRun]) -> tuple[int, dict[str, list[str]]]:
     """Delete the files of runs, and those of their folders that are then empty.
+
+    A run that was finished or begun by a command after it was listed stays, and a warning names it.
 
     Returns:
         Number of bytes that were freed, and the files that no stage of this project wrote and that stay, by folder.
@@ -203,10 +219,15 @@ def prune(runs: Sequence[StoredRun]) -> tuple[int, dict[str, list[str]]]:
     num_bytes, kept = 0, dict[str, list[str]]()
     outputs = {**_kinds(), SWEEP: SWEEP_OUTPUTS}
     for run in runs:
-        with Lease(run.folder, for_good=True) as lease:
+        with Lease(run.folder) as lease:
             folder = run.folder.guarded(lease.claim)
-            drop_entry(folder)
-            num_bytes += sum(size for _, size, _ in folder.list_files())
+            drop_entry(folder)  # even if the run stays, since a wrong entry may be why it was listed
+            files = folder.list_files()
+            if not _is_as_listed(run, files):
+                _logger.warning("%s stays: it was finished or begun again after it was listed", folder.uri)
+                continue
+            lease.for_good = True
+            num_bytes += sum(size for _, size, _ in files)
             names = delete_outputs(folder, outputs[run.stage])
             if not names:
                 folder.delete(STAGE_FILE)
@@ -214,6 +235,21 @@ def prune(runs: Sequence[StoredRun]) -> tuple[int, dict[str, list[str]]]:
         if names:
             kept[run.folder.uri] = names
     return num_bytes, kept
+
+
+def _is_as_listed(run: StoredRun, files: Sequence[tuple[str, int, int]]) -> bool:
+    """Return whether no command has begun or finished a run since it was listed.
+
+    Args:
+        run: The run as it was listed.
+        files: Its files now, from `Storage.list_files`. Those of the lease that is held now count for nothing.
+    """
+    if all(name.startswith(f"{LEASE_FOLDER}/") for name, _, _ in files):
+        return True  # nothing is left that could be lost
+    # Each command that takes a run up writes its description again.
+    begun = max((time_ns / 1e9 for name, _, time_ns in files if name in (STAGE_FILE, "sweep.json")), default=0.0)
+    found = look(run.stage, run.folder)
+    return found is not None and (found.status, found.user) == (run.status, run.user) and begun <= run.modified
 
 
 def listed(stored: Sequence[StoredRun], recorded: Sequence[RecordedRun]) -> list[dict[str, Any]]:
