@@ -19,7 +19,8 @@ import pytest
 from mlflow.exceptions import MlflowException
 
 from mlflow_server import wait_for_health
-from objectaware.tracking import TrackingStore, delivery, run_ui
+from objectaware.tracking import Tracker, TrackingStore, delivery, run_ui
+from objectaware.tracking.delivery import Sender
 
 # Several processes import mlflow, and each initialisation takes seconds of a free processor.
 pytestmark = pytest.mark.timeout(300)
@@ -40,6 +41,17 @@ def reports() -> Iterator[Queue[logging.LogRecord]]:
     logger.addHandler(handler)
     yield queue
     logger.removeHandler(handler)
+
+
+@pytest.fixture
+def by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is sent until the test sends it, and a file that was not taken is tried again in the next pass."""
+    monkeypatch.setattr(Sender, "add", lambda *_: None)
+    monkeypatch.setattr(delivery, "ARTIFACT_DELAY_SECONDS", 0.0)
+
+
+def begin(store: TrackingStore, key: str) -> Tracker:
+    return store.child_run(None, name=key, key=key, tags={})
 
 
 @contextmanager
@@ -127,6 +139,29 @@ def test_a_file_that_is_not_taken_holds_up_no_other_run(
     assert client.get_run(str(slow.run_id)).info.status == "FINISHED"
     assert min(timeouts) >= 60  # for 8 MiB
     assert os.environ["MLFLOW_HTTP_REQUEST_TIMEOUT"] == "5"
+
+
+@pytest.mark.usefixtures("by_hand")
+def test_many_files_that_are_not_taken_hold_up_a_live_run_by_one_try_at_a_time(
+    open_store: Callable[[], TrackingStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, tried = open_store(), []
+
+    def upload(run_id: str, *_: object) -> None:
+        tried.append(run_id)
+        raise MlflowException("failed with timeout exception", error_code="INTERNAL_ERROR")
+
+    monkeypatch.setattr(store.server.client, "log_artifact", upload)
+    slow, live = [begin(store, key) for key in ("a", "b", "c")], begin(store, "live")
+    for run in slow:
+        run.log_text("gallery.html", "x")
+    sender, spools = Sender(store.server, store._spools), [run._spool for run in (*slow, live)]
+    for num_tried in range(1, 7):  # first each is new, then each is postponed
+        live.log_metrics({"loss": 1.0}, step=num_tried)
+        assert sender._send(spools)
+        assert len(tried) == num_tried
+        assert live._spool.has_unsent() == (num_tried < 4)  # until then it is the last of the new ones
+    assert sorted(tried) == sorted([str(run.run_id) for run in slow] * 2)
 
 
 @pytest.mark.slow

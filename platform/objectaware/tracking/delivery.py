@@ -350,14 +350,15 @@ class Sender:
         self._postponed = {spool: wait for spool, wait in self._postponed.items() if spool not in done}
 
     def _send(self, spools: list[Spool]) -> bool:
-        """Send all spools; stop at the first failure, since the next would only wait for the same server.
+        """Send all spools; stop at the first failure, since the next would only wait for the same server or its store.
 
         Returns:
             Whether the server answers.
         """
-        # Those that had to wait come last, since they may hold up the others again.
-        for spool in sorted(spools, key=lambda each: each in self._postponed):
-            until, delay = self._postponed.get(spool, (0.0, ARTIFACT_DELAY_SECONDS / 2))
+        # Those that had to wait come last, since they may hold up the others again, and the longest due of them first.
+        new = (0.0, ARTIFACT_DELAY_SECONDS / 2)
+        for spool in sorted(spools, key=lambda each: self._postponed.get(each, new)[0]):
+            until, delay = self._postponed.get(spool, new)
             if time.monotonic() < until:
                 continue
             try:
@@ -369,6 +370,7 @@ class Sender:
                 self._postponed[spool] = (time.monotonic() + delay, delay)
                 message = "MLflow at %s does not take a file now (%s). It is tried again in %.0f s, from %s."
                 _logger.warning(message, self._server.shown_address, error, delay, spool.folder)
+                break  # the try may have taken a minute, in which the live runs have more to send
             except MissingParentError as error:
                 _logger.info("%s waits: %s", spool.folder, error)
             except Exception as error:  # no error about records may stop the work that they describe
