@@ -17,6 +17,7 @@ from urllib.request import urlopen
 
 import pytest
 from mlflow.exceptions import MlflowException
+from requests import HTTPError, Response
 
 from mlflow_server import wait_for_health
 from objectaware.tracking import Tracker, TrackingStore, delivery, run_ui
@@ -162,6 +163,50 @@ def test_many_files_that_are_not_taken_hold_up_a_live_run_by_one_try_at_a_time(
         assert len(tried) == num_tried
         assert live._spool.has_unsent() == (num_tried < 4)  # until then it is the last of the new ones
     assert sorted(tried) == sorted([str(run.run_id) for run in slow] * 2)
+
+
+@pytest.mark.usefixtures("by_hand")
+@pytest.mark.parametrize(
+    ("status", "is_refused"),
+    [(400, True), (403, True), (404, True), (413, True), (401, False), (408, False), (429, False), (502, False)],
+)
+def test_a_file_that_the_server_will_never_take_is_set_aside(
+    status: int, is_refused: bool, open_store: Callable[[], TrackingStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = open_store()
+    client, is_failing = store.server.client, [True]
+    take, response = client.log_artifact, Response()
+    response.status_code = status
+
+    def upload(run_id: str, path: str, folder: str | None = None) -> None:
+        if is_failing and path.endswith("gallery.html"):
+            raise HTTPError(f"{status} Error", response=response)
+        take(run_id, path, folder)
+
+    def refuse(*_: object) -> None:
+        raise MlflowException("Permission denied", error_code="PERMISSION_DENIED")
+
+    monkeypatch.setattr(client, "log_artifact", upload)
+    run = begin(store, "stage")
+    run.log_text("gallery/gallery.html", "large")
+    run.log_text("report.md", "small")
+    sender, spool = Sender(store.server, store._spools), run._spool
+    with monkeypatch.context() as patch:
+        patch.setattr(client, "set_tag", refuse)  # this user may only read
+        sender._send([spool])
+    assert spool.has_unsent()
+    assert not spool.rejected.exists()
+    sender._send([spool])
+    assert spool.has_unsent() != is_refused
+    is_failing.clear()
+    sender._send([spool])
+    assert not spool.has_unsent()
+    taken = {file.path for file in client.list_artifacts(str(run.run_id))}
+    assert taken == ({"report.md"} if is_refused else {"gallery", "report.md"})
+    assert spool.rejected.exists() == is_refused
+    if is_refused:
+        assert f"{status} Error" in spool.rejected.read_text()
+        assert (spool.rejected.with_suffix("") / "gallery" / "gallery.html").read_text() == "large"
 
 
 @pytest.mark.slow

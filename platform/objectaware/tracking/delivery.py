@@ -12,9 +12,18 @@ from pathlib import Path, PurePosixPath
 
 from mlflow.entities import Metric, Param, Run, RunTag
 from mlflow.exceptions import MlflowException
+from requests import HTTPError
 
 from objectaware.tracking.environment import time_for_artifact
-from objectaware.tracking.server import HOST_TAG, SPOOL_TAG, WRITER_TAG, MissingParentError, Server, is_own
+from objectaware.tracking.server import (
+    HOST_TAG,
+    IDENTITY_TAG,
+    SPOOL_TAG,
+    WRITER_TAG,
+    MissingParentError,
+    Server,
+    is_own,
+)
 from objectaware.tracking.spool import (
     SYSTEM_PREFIX,
     Artifact,
@@ -48,6 +57,9 @@ _REFUSALS = {"INVALID_PARAMETER_VALUE", "RESOURCE_DOES_NOT_EXIST", "INVALID_STAT
 _DATABASE_REFUSAL = "BAD_REQUEST"
 # The server answers, but does not let this user in or write.
 _REFUSALS_OF_USER = {"PERMISSION_DENIED", "UNAUTHENTICATED"}
+# Answers to an upload that are about the file, such as 413, too large for a proxy. The others may change: a token has
+# expired and is renewed (401), the server was slow (408) or has too much to do (425, 429).
+_REFUSALS_OF_FILES = {*range(400, 500)} - {401, 408, 425, 429}
 _NUM_TRIES = 3
 
 _logger = logging.getLogger(__name__)
@@ -174,7 +186,7 @@ class Delivery:
             try:
                 self._request(spool, run_id, records)
                 return
-            except FileNotFoundError as error:
+            except (FileNotFoundError, HTTPError) as error:
                 reason = str(error)
             except MlflowException as error:
                 if error.error_code not in {*_REFUSALS, _DATABASE_REFUSAL}:
@@ -224,7 +236,12 @@ class Delivery:
         except Exception as error:  # of the network, the server or its artifact store
             if isinstance(error, MlflowException) and error.error_code in {*_REFUSALS, _DATABASE_REFUSAL}:
                 raise
-            self._server.client.get_run(run_id)  # raises if the server itself is away
+            run = self._server.client.get_run(run_id)  # raises if the server itself is away
+            if isinstance(error, HTTPError) and error.response.status_code in _REFUSALS_OF_FILES:
+                # A 403 may be about the user, who gets the right later, or leaves the file to another user's command.
+                # This raises if the user may not write at all.
+                self._server.client.set_tag(run_id, IDENTITY_TAG, run.data.tags[IDENTITY_TAG])
+                raise
             raise ArtifactError(f"{path}: {self._server.without_password(str(error))}") from error
 
     def _models(self, run_id: str, uris: set[str]) -> dict[str | None, str]:

@@ -8,7 +8,8 @@ A folder with
 - `progress.json`: the id of the MLflow run, and how far the spool is sent. If this file is lost, everything is sent
   again, which changes nothing.
 
-Beside it lies `rejected/NAME.jsonl`: the records that the server refused because of their content, with its reason.
+Beside it lies `rejected/NAME.jsonl`: the records that the server refused because of their content, with its reason. The
+files of refused artifacts lie in `rejected/NAME`.
 
 A record carries its final timestamp from the moment it is made. MLflow ignores a metric that it already holds with the
 same step, value and timestamp. So a record may be sent again after a crash; with a new timestamp it would be doubled.
@@ -413,6 +414,11 @@ class Spool:
     def reject(self, record: Record, reason: str) -> None:
         """Set aside a record that the server will never take, so that later records arrive."""
         self.rejected.parent.mkdir(exist_ok=True)
+        if isinstance(record, Artifact):  # the spool and its files will be removed
+            kept = self.rejected.with_suffix("") / record.path
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            with suppress(FileNotFoundError):
+                shutil.copyfile(self.file_of(record), kept)
         with self.rejected.open("a") as stream:
             stream.write(json.dumps({"record": json.loads(encode_record(record)), "reason": reason}) + "\n")
         _logger.warning("MLflow refused %s (%s); the record is kept in %s", record, reason, stream.name)
