@@ -209,6 +209,53 @@ def test_a_file_that_the_server_will_never_take_is_set_aside(
         assert (spool.rejected.with_suffix("") / "gallery" / "gallery.html").read_text() == "large"
 
 
+@pytest.mark.usefixtures("by_hand")
+def test_an_evaluation_waits_for_no_training_and_gets_its_model_later(
+    open_store: Callable[[], TrackingStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, checkpoint = open_store(), "/runs/pretrain/epoch_0799"
+    client, is_slow = store.server.client, [True]
+    take = client.log_artifact
+
+    def upload(run_id: str, path: str, folder: str | None = None) -> None:
+        if is_slow and path.endswith("large.txt"):
+            raise MlflowException("failed with timeout exception", error_code="INTERNAL_ERROR")
+        take(run_id, path, folder)
+
+    monkeypatch.setattr(client, "log_artifact", upload)
+    training, evaluation = begin(store, "training"), begin(store, "evaluation")
+    training.log_text("large.txt", "x")
+    training.log_model("moco", checkpoint, model_type="backbone")
+    evaluation.use_model(checkpoint, "training")
+    evaluation.log_text("table.csv", "a")
+    evaluation.log_metrics({"accuracy": 60.0}, model=checkpoint)
+    evaluation.finish("KILLED", timeout_seconds=0)
+
+    def send() -> None:
+        sender = Sender(store.server, store._spools)  # of a later command
+        for _ in range(2):
+            sender._send([training._spool, evaluation._spool])
+
+    send()
+    sent = client.get_run(str(evaluation.run_id))
+    assert (sent.info.status, sent.data.metrics) == ("KILLED", {"accuracy": 60.0})
+    assert training._spool.has_unsent()
+    assert evaluation._spool.has_unsent()
+    assert begin(store, "evaluation")._spool.folder == evaluation._spool.folder
+    evaluation.finish("FINISHED", timeout_seconds=0)
+    send()
+    assert evaluation._spool.has_unsent()
+    is_slow.clear()
+    send()
+    assert evaluation._spool.is_settled()
+    sent = client.get_run(str(evaluation.run_id))
+    (model,) = client.search_logged_models([store.server.experiment_id(store.experiment)])
+    assert [used.model_id for used in sent.inputs.model_inputs] == [model.model_id]
+    assert [(one.key, one.value, one.run_id) for one in model.metrics] == [("accuracy", 60.0, evaluation.run_id)]
+    assert (sent.info.status, sent.data.tags["training_run_id"]) == ("FINISHED", training.run_id)
+    assert len(client.get_metric_history(str(evaluation.run_id), "accuracy")) == 1
+
+
 @pytest.mark.slow
 @pytest.mark.chaos(fault="MLflow is away and comes back", holds="no record missing or twice")
 def test_the_records_arrive_when_the_server_is_back(

@@ -100,6 +100,8 @@ class Delivery:
             while (batch := spool.read_batch(progress.offset)) is not None:
                 progress = self._deliver(spool, batch, progress)
                 spool.save_progress(progress)
+            if progress.is_unlinked and not self._is_training_unsent(spool):
+                self._link(spool, progress)
 
     def _deliver(self, spool: Spool, batch: Batch, progress: Progress) -> Progress:
         if spool.known().is_dropped:
@@ -108,7 +110,8 @@ class Delivery:
             case [RunOpened() as opened]:
                 # The lease of a process that has ended does not say which processes are alive now.
                 opened = replace(opened, leased=opened.leased and not spool.is_leftover)
-                return self._open(opened, batch.end, progress, is_leftover=spool.is_leftover)
+                opening = self._open(opened, batch.end, progress, is_leftover=spool.is_leftover)
+                return replace(opening, is_unlinked=progress.is_unlinked)
             case records:
                 run_id = progress.run_id
                 assert run_id is not None, f"{spool.folder} does not begin with the opening of a run"
@@ -122,9 +125,30 @@ class Delivery:
                     records = tuple(record for record in records if not self._is_on_server(run_id, record))
                 if is_written_elsewhere:  # the other spool says how the run ends
                     records = tuple(record for record in records if not isinstance(record, RunFinished))
+                # Asked before they are sent: the training may arrive in between, and they would miss it.
+                is_unlinked = progress.is_unlinked or (
+                    any(map(_names_model, records)) and self._is_training_unsent(spool)
+                )
                 if records:
                     self._log_or_reject(spool, run_id, _with_system_steps(records, progress.started))
-                return replace(progress, offset=batch.end, is_finished=is_finished)
+                return replace(progress, offset=batch.end, is_finished=is_finished, is_unlinked=is_unlinked)
+
+    def _is_training_unsent(self, spool: Spool) -> bool:
+        """Return whether another spool has unsent records of a training whose checkpoint this spool uses."""
+        used = {record.identity for record in spool.known().models if isinstance(record, ModelUsed)}
+        return any(self._spools.is_unsent_elsewhere(name, spool) for name in used if name is not None)
+
+    def _link(self, spool: Spool, progress: Progress) -> None:
+        """Send the records that name a model once more, now that the server has the model.
+
+        They were sent without it, rather than held back: the training may have to wait for long, such as for a file.
+        """
+        offset = 0
+        while offset < progress.offset and (batch := spool.read_batch(offset)) is not None:
+            if records := tuple(filter(_names_model, batch.records)):
+                self._deliver(spool, replace(batch, records=records), progress)
+            offset = batch.end
+        spool.save_progress(replace(progress, is_unlinked=False))
 
     def _open(self, opened: RunOpened, end: int, progress: Progress, *, is_leftover: bool) -> Progress:
         experiment_id = self._server.experiment_id(opened.experiment)
@@ -262,6 +286,10 @@ class Delivery:
                 return key in self._parameters(run_id)
             case _:
                 return False
+
+
+def _names_model(record: Record) -> bool:
+    return isinstance(record, ModelUsed) or (isinstance(record, MetricPoint) and record.model is not None)
 
 
 def _with_system_steps(records: Sequence[Record], started: int) -> list[Record]:

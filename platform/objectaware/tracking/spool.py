@@ -298,6 +298,7 @@ class Progress:
         is_link_elsewhere: Whether the spool's study already has the run that the spool links, so that nothing is sent.
         spool: The spool's number.
         started: When the run began, in milliseconds since 1970.
+        is_unlinked: Whether the server got records that name a model, while the model's training was still unsent.
     """
 
     run_id: str | None = None
@@ -307,6 +308,7 @@ class Progress:
     is_link_elsewhere: bool = False
     spool: str = ""
     started: int = 0
+    is_unlinked: bool = False
 
 
 class Spool:
@@ -399,8 +401,9 @@ class Spool:
         self._seen = progress
 
     def has_unsent(self) -> bool:
-        """Return whether the server lacks some of the records."""
-        return self.progress().offset < self._size()
+        """Return whether the server lacks some of the records, or their link to a model."""
+        progress, size = self.progress(), self._size()
+        return progress.offset < size or (progress.is_unlinked and size > 0)  # 0 if another process removed the spool
 
     def is_settled(self) -> bool:
         """Return whether the run is finished and the server holds all of it."""
