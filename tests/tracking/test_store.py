@@ -447,6 +447,24 @@ def test_an_evaluation_measures_the_model_and_names_its_training(open_store: Ope
     assert len(model.metrics) == 1
 
 
+def test_a_training_is_named_whole_after_an_outage(open_store: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = open_store()
+    training = store.child_run(None, name="my training", key="training", tags={})
+    assert training.finish("FINISHED", timeout_seconds=30)
+    client, failures = store.server.client, ["between two requests"]
+    set_tag = client.set_tag
+
+    def fail_once(run_id: str, key: str, value: str) -> None:
+        if key == "training" and failures:
+            raise ConnectionError(failures.pop())
+        set_tag(run_id, key, value)
+
+    monkeypatch.setattr(client, "set_tag", fail_once)
+    evaluation = _evaluation(store, "linear", "/runs/pretrain/kept/epoch_0099", "training")
+    named = {"training_run_id": training.run_id, "training": "my training"}
+    assert evaluation.data.tags.items() >= named.items()
+
+
 def replaced_storage(store: TrackingStore, folder: Path) -> TrackingStore:
     """The same store, as a command with another storage uses it."""
     storage = Storage.from_uri(folder / "other")
