@@ -412,7 +412,7 @@ def _evaluation(store: TrackingStore, key: str, uri: str, identity: str | None =
     """Send the run of an evaluation twice, as after a crash."""
     run = store.child_run(None, name=key, key=key, tags={})
     run.use_model(uri, identity)
-    run.log_metrics({"accuracy": 60.0}, model=uri)
+    run.log_metrics({"accuracy": 60.0, "undefined": math.nan, "high": math.inf}, model=uri)
     run.log_metrics({"seconds": 1.0})
     assert run.flush(30)
     (run._spool.folder / "progress.json").unlink()

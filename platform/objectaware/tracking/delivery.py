@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Sequence
@@ -239,11 +240,14 @@ class Delivery:
                 client.set_terminated(run_id, status, timestamp)
             case _:
                 points = [one for one in records if isinstance(one, MetricPoint)]
-                models = self._models(run_id, {one.model for one in points if one.model is not None})
+                # MLflow would give the model 0 for NaN, and the largest number for infinity.
+                uris = [one.model if math.isfinite(one.value) else None for one in points]
+                models = self._models(run_id, {uri for uri in uris if uri is not None})
                 client.log_batch(
                     run_id,
                     metrics=[
-                        Metric(one.key, one.value, one.timestamp, one.step, models.get(one.model)) for one in points
+                        Metric(one.key, one.value, one.timestamp, one.step, models.get(uri))
+                        for one, uri in zip(points, uris, strict=True)
                     ],
                     params=[Param(one.key, one.value) for one in records if isinstance(one, Parameter)],
                     tags=[RunTag(one.key, one.value) for one in records if isinstance(one, Tag)],
