@@ -447,6 +447,20 @@ def test_an_evaluation_measures_the_model_and_names_its_training(open_store: Ope
     assert len(model.metrics) == 1
 
 
+def test_the_model_of_a_training_that_an_earlier_version_recorded_is_measured(open_store: Open, tmp_path: Path) -> None:
+    store = open_store()
+    training = store.child_run(None, name="training", key="training", tags={})
+    training.log_model("checkpoint", "/runs/pretrain/epoch_0799", model_type="backbone")
+    assert training.finish("FINISHED", timeout_seconds=30)
+    client = store.server.client
+    (model,) = client.search_logged_models([store.server.experiment_id(store.experiment)])
+    client.delete_logged_model_tag(model.model_id, "storage")
+    evaluation = _evaluation(store, "linear", "/runs/pretrain/epoch_0799")
+    assert [used.model_id for used in evaluation.inputs.model_inputs] == [model.model_id]
+    alone = _evaluation(replaced_storage(store, tmp_path), "elsewhere", "/runs/pretrain/epoch_0799")
+    assert not alone.inputs.model_inputs
+
+
 def test_a_training_is_named_whole_after_an_outage(open_store: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     store = open_store()
     training = store.child_run(None, name="my training", key="training", tags={})

@@ -261,7 +261,14 @@ class Server:
             return None
         found = self.client.search_logged_models([run.info.experiment_id], f"params.uri = '{uri}'")
         storage = run.data.tags.get(STORAGE_TAG)
-        return next((model for model in found if "://" in uri or model.tags.get(STORAGE_TAG) == storage), None)
+        return next((model for model in found if "://" in uri or self._storage_of(model) == storage), None)
+
+    def _storage_of(self, model: LoggedModel) -> str | None:
+        storage = model.tags.get(STORAGE_TAG)
+        if storage is None and model.source_run_id is not None:  # an earlier version recorded it
+            source = self.active_run(model.source_run_id)
+            storage = None if source is None else source.data.tags.get(STORAGE_TAG)
+        return None if storage is None else str(storage)
 
     def use_model(self, run_id: str, used: ModelUsed) -> None:
         """Give a run a checkpoint's model as its input, and name the checkpoint's training in its tags."""
