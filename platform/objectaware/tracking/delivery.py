@@ -265,7 +265,8 @@ class Delivery:
             if isinstance(error, MlflowException) and error.error_code in {*_REFUSALS, _DATABASE_REFUSAL}:
                 raise
             run = self._server.client.get_run(run_id)  # raises if the server itself is away
-            if isinstance(error, HTTPError) and error.response.status_code in _REFUSALS_OF_FILES:
+            answer = error.response if isinstance(error, HTTPError) else None
+            if answer is not None and answer.status_code in _REFUSALS_OF_FILES:
                 # A 403 may be about the user, who gets the right later, or leaves the file to another user's command.
                 # This raises if the user may not write at all.
                 self._server.client.set_tag(run_id, IDENTITY_TAG, run.data.tags[IDENTITY_TAG])
