@@ -17,9 +17,11 @@ from urllib.request import urlopen
 
 import pytest
 from mlflow.exceptions import MlflowException
+from requests import HTTPError, Response
 
 from mlflow_server import wait_for_health
-from objectaware.tracking import TrackingStore, delivery, run_ui
+from objectaware.tracking import Tracker, TrackingStore, delivery, run_ui
+from objectaware.tracking.delivery import Sender
 
 # Several processes import mlflow, and each initialisation takes seconds of a free processor.
 pytestmark = pytest.mark.timeout(300)
@@ -40,6 +42,17 @@ def reports() -> Iterator[Queue[logging.LogRecord]]:
     logger.addHandler(handler)
     yield queue
     logger.removeHandler(handler)
+
+
+@pytest.fixture
+def by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is sent until the test sends it, and a file that was not taken is tried again in the next pass."""
+    monkeypatch.setattr(Sender, "add", lambda *_: None)
+    monkeypatch.setattr(delivery, "ARTIFACT_DELAY_SECONDS", 0.0)
+
+
+def begin(store: TrackingStore, key: str) -> Tracker:
+    return store.child_run(None, name=key, key=key, tags={})
 
 
 @contextmanager
@@ -127,6 +140,120 @@ def test_a_file_that_is_not_taken_holds_up_no_other_run(
     assert client.get_run(str(slow.run_id)).info.status == "FINISHED"
     assert min(timeouts) >= 60  # for 8 MiB
     assert os.environ["MLFLOW_HTTP_REQUEST_TIMEOUT"] == "5"
+
+
+@pytest.mark.usefixtures("by_hand")
+def test_many_files_that_are_not_taken_hold_up_a_live_run_by_one_try_at_a_time(
+    open_store: Callable[[], TrackingStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, tried = open_store(), []
+
+    def upload(run_id: str, *_: object) -> None:
+        tried.append(run_id)
+        raise MlflowException("failed with timeout exception", error_code="INTERNAL_ERROR")
+
+    monkeypatch.setattr(store.server.client, "log_artifact", upload)
+    slow, live = [begin(store, key) for key in ("a", "b", "c")], begin(store, "live")
+    for run in slow:
+        run.log_text("gallery.html", "x")
+    sender, spools = Sender(store.server, store._spools), [run._spool for run in (*slow, live)]
+    for num_tried in range(1, 7):  # first each is new, then each is postponed
+        live.log_metrics({"loss": 1.0}, step=num_tried)
+        assert sender._send(spools)
+        assert len(tried) == num_tried
+        assert live._spool.has_unsent() == (num_tried < 4)  # until then it is the last of the new ones
+    assert sorted(tried) == sorted([str(run.run_id) for run in slow] * 2)
+
+
+@pytest.mark.usefixtures("by_hand")
+@pytest.mark.parametrize(
+    ("status", "is_refused"),
+    [(400, True), (403, True), (404, True), (413, True), (401, False), (408, False), (429, False), (502, False)],
+)
+def test_a_file_that_the_server_will_never_take_is_set_aside(
+    status: int, is_refused: bool, open_store: Callable[[], TrackingStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = open_store()
+    client, is_failing = store.server.client, [True]
+    take, response = client.log_artifact, Response()
+    response.status_code = status
+
+    def upload(run_id: str, path: str, folder: str | None = None) -> None:
+        if is_failing and path.endswith("gallery.html"):
+            raise HTTPError(f"{status} Error", response=response)
+        take(run_id, path, folder)
+
+    def refuse(*_: object) -> None:
+        raise MlflowException("Permission denied", error_code="PERMISSION_DENIED")
+
+    monkeypatch.setattr(client, "log_artifact", upload)
+    run = begin(store, "stage")
+    run.log_text("gallery/gallery.html", "large")
+    run.log_text("report.md", "small")
+    sender, spool = Sender(store.server, store._spools), run._spool
+    with monkeypatch.context() as patch:
+        patch.setattr(client, "set_tag", refuse)  # this user may only read
+        sender._send([spool])
+    assert spool.has_unsent()
+    assert not spool.rejected.exists()
+    sender._send([spool])
+    assert spool.has_unsent() != is_refused
+    is_failing.clear()
+    sender._send([spool])
+    assert not spool.has_unsent()
+    taken = {file.path for file in client.list_artifacts(str(run.run_id))}
+    assert taken == ({"report.md"} if is_refused else {"gallery", "report.md"})
+    assert spool.rejected.exists() == is_refused
+    if is_refused:
+        assert f"{status} Error" in spool.rejected.read_text()
+        assert (spool.rejected.with_suffix("") / "gallery" / "gallery.html").read_text() == "large"
+
+
+@pytest.mark.usefixtures("by_hand")
+def test_an_evaluation_waits_for_no_training_and_gets_its_model_later(
+    open_store: Callable[[], TrackingStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, checkpoint = open_store(), "/runs/pretrain/epoch_0799"
+    client, is_slow = store.server.client, [True]
+    take = client.log_artifact
+
+    def upload(run_id: str, path: str, folder: str | None = None) -> None:
+        if is_slow and path.endswith("large.txt"):
+            raise MlflowException("failed with timeout exception", error_code="INTERNAL_ERROR")
+        take(run_id, path, folder)
+
+    monkeypatch.setattr(client, "log_artifact", upload)
+    training, evaluation = begin(store, "training"), begin(store, "evaluation")
+    training.log_text("large.txt", "x")
+    training.log_model("moco", checkpoint, model_type="backbone")
+    evaluation.use_model(checkpoint, "training")
+    evaluation.log_text("table.csv", "a")
+    evaluation.log_metrics({"accuracy": 60.0}, model=checkpoint)
+    evaluation.finish("KILLED", timeout_seconds=0)
+
+    def send() -> None:
+        sender = Sender(store.server, store._spools)  # of a later command
+        for _ in range(2):
+            sender._send([training._spool, evaluation._spool])
+
+    send()
+    sent = client.get_run(str(evaluation.run_id))
+    assert (sent.info.status, sent.data.metrics) == ("KILLED", {"accuracy": 60.0})
+    assert training._spool.has_unsent()
+    assert evaluation._spool.has_unsent()
+    assert begin(store, "evaluation")._spool.folder == evaluation._spool.folder
+    evaluation.finish("FINISHED", timeout_seconds=0)
+    send()
+    assert evaluation._spool.has_unsent()
+    is_slow.clear()
+    send()
+    assert evaluation._spool.is_settled()
+    sent = client.get_run(str(evaluation.run_id))
+    (model,) = client.search_logged_models([store.server.experiment_id(store.experiment)])
+    assert [used.model_id for used in sent.inputs.model_inputs] == [model.model_id]
+    assert [(one.key, one.value, one.run_id) for one in model.metrics] == [("accuracy", 60.0, evaluation.run_id)]
+    assert (sent.info.status, sent.data.tags["training_run_id"]) == ("FINISHED", training.run_id)
+    assert len(client.get_metric_history(str(evaluation.run_id), "accuracy")) == 1
 
 
 @pytest.mark.slow

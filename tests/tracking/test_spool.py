@@ -5,6 +5,7 @@ import math
 import os
 import shutil
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -147,6 +148,15 @@ def test_only_what_is_noted_as_sent_is_not_sent_again(tmp_path: Path) -> None:
     assert second is not None
     assert second.records == (Tag("a", "1"),)
     spool.save_progress(Progress("run", second.end))
+    assert not spool.has_unsent()
+
+
+def test_a_spool_without_its_link_is_unsent_until_another_process_removes_it(tmp_path: Path) -> None:
+    spool = settled(tmp_path / "spool")
+    spool.save_progress(replace(spool.progress(), is_unlinked=True))
+    assert spool.has_unsent()
+    assert not spool.is_settled()
+    shutil.rmtree(spool.folder)
     assert not spool.has_unsent()
 
 

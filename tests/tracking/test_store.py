@@ -412,7 +412,7 @@ def _evaluation(store: TrackingStore, key: str, uri: str, identity: str | None =
     """Send the run of an evaluation twice, as after a crash."""
     run = store.child_run(None, name=key, key=key, tags={})
     run.use_model(uri, identity)
-    run.log_metrics({"accuracy": 60.0}, model=uri)
+    run.log_metrics({"accuracy": 60.0, "undefined": math.nan, "high": math.inf}, model=uri)
     run.log_metrics({"seconds": 1.0})
     assert run.flush(30)
     (run._spool.folder / "progress.json").unlink()
@@ -445,6 +445,38 @@ def test_an_evaluation_measures_the_model_and_names_its_training(open_store: Ope
         assert not alone.inputs.model_inputs
     (model,) = store.server.client.search_logged_models([store.server.experiment_id(store.experiment)])
     assert len(model.metrics) == 1
+
+
+def test_the_model_of_a_training_that_an_earlier_version_recorded_is_measured(open_store: Open, tmp_path: Path) -> None:
+    store = open_store()
+    training = store.child_run(None, name="training", key="training", tags={})
+    training.log_model("checkpoint", "/runs/pretrain/epoch_0799", model_type="backbone")
+    assert training.finish("FINISHED", timeout_seconds=30)
+    client = store.server.client
+    (model,) = client.search_logged_models([store.server.experiment_id(store.experiment)])
+    client.delete_logged_model_tag(model.model_id, "storage")
+    evaluation = _evaluation(store, "linear", "/runs/pretrain/epoch_0799")
+    assert [used.model_id for used in evaluation.inputs.model_inputs] == [model.model_id]
+    alone = _evaluation(replaced_storage(store, tmp_path), "elsewhere", "/runs/pretrain/epoch_0799")
+    assert not alone.inputs.model_inputs
+
+
+def test_a_training_is_named_whole_after_an_outage(open_store: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = open_store()
+    training = store.child_run(None, name="my training", key="training", tags={})
+    assert training.finish("FINISHED", timeout_seconds=30)
+    client, failures = store.server.client, ["between two requests"]
+    set_tag = client.set_tag
+
+    def fail_once(run_id: str, key: str, value: str) -> None:
+        if key == "training" and failures:
+            raise ConnectionError(failures.pop())
+        set_tag(run_id, key, value)
+
+    monkeypatch.setattr(client, "set_tag", fail_once)
+    evaluation = _evaluation(store, "linear", "/runs/pretrain/kept/epoch_0099", "training")
+    named = {"training_run_id": training.run_id, "training": "my training"}
+    assert evaluation.data.tags.items() >= named.items()
 
 
 def replaced_storage(store: TrackingStore, folder: Path) -> TrackingStore:

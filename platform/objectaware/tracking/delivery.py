@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Sequence
@@ -12,9 +13,18 @@ from pathlib import Path, PurePosixPath
 
 from mlflow.entities import Metric, Param, Run, RunTag
 from mlflow.exceptions import MlflowException
+from requests import HTTPError
 
 from objectaware.tracking.environment import time_for_artifact
-from objectaware.tracking.server import HOST_TAG, SPOOL_TAG, WRITER_TAG, MissingParentError, Server, is_own
+from objectaware.tracking.server import (
+    HOST_TAG,
+    IDENTITY_TAG,
+    SPOOL_TAG,
+    WRITER_TAG,
+    MissingParentError,
+    Server,
+    is_own,
+)
 from objectaware.tracking.spool import (
     SYSTEM_PREFIX,
     Artifact,
@@ -48,6 +58,9 @@ _REFUSALS = {"INVALID_PARAMETER_VALUE", "RESOURCE_DOES_NOT_EXIST", "INVALID_STAT
 _DATABASE_REFUSAL = "BAD_REQUEST"
 # The server answers, but does not let this user in or write.
 _REFUSALS_OF_USER = {"PERMISSION_DENIED", "UNAUTHENTICATED"}
+# Answers to an upload that are about the file, such as 413, too large for a proxy. The others may change: a token has
+# expired and is renewed (401), the server was slow (408) or has too much to do (425, 429).
+_REFUSALS_OF_FILES = {*range(400, 500)} - {401, 408, 425, 429}
 _NUM_TRIES = 3
 
 _logger = logging.getLogger(__name__)
@@ -88,6 +101,8 @@ class Delivery:
             while (batch := spool.read_batch(progress.offset)) is not None:
                 progress = self._deliver(spool, batch, progress)
                 spool.save_progress(progress)
+            if progress.is_unlinked and not self._is_training_unsent(spool):
+                self._link(spool, progress)
 
     def _deliver(self, spool: Spool, batch: Batch, progress: Progress) -> Progress:
         if spool.known().is_dropped:
@@ -96,7 +111,8 @@ class Delivery:
             case [RunOpened() as opened]:
                 # The lease of a process that has ended does not say which processes are alive now.
                 opened = replace(opened, leased=opened.leased and not spool.is_leftover)
-                return self._open(opened, batch.end, progress, is_leftover=spool.is_leftover)
+                opening = self._open(opened, batch.end, progress, is_leftover=spool.is_leftover)
+                return replace(opening, is_unlinked=progress.is_unlinked)
             case records:
                 run_id = progress.run_id
                 assert run_id is not None, f"{spool.folder} does not begin with the opening of a run"
@@ -110,9 +126,30 @@ class Delivery:
                     records = tuple(record for record in records if not self._is_on_server(run_id, record))
                 if is_written_elsewhere:  # the other spool says how the run ends
                     records = tuple(record for record in records if not isinstance(record, RunFinished))
+                # Asked before they are sent: the training may arrive in between, and they would miss it.
+                is_unlinked = progress.is_unlinked or (
+                    any(map(_names_model, records)) and self._is_training_unsent(spool)
+                )
                 if records:
                     self._log_or_reject(spool, run_id, _with_system_steps(records, progress.started))
-                return replace(progress, offset=batch.end, is_finished=is_finished)
+                return replace(progress, offset=batch.end, is_finished=is_finished, is_unlinked=is_unlinked)
+
+    def _is_training_unsent(self, spool: Spool) -> bool:
+        """Return whether another spool has unsent records of a training whose checkpoint this spool uses."""
+        used = {record.identity for record in spool.known().models if isinstance(record, ModelUsed)}
+        return any(self._spools.is_unsent_elsewhere(name, spool) for name in used if name is not None)
+
+    def _link(self, spool: Spool, progress: Progress) -> None:
+        """Send the records that name a model once more, now that the server has the model.
+
+        They were sent without it, rather than held back: the training may have to wait for long, such as for a file.
+        """
+        offset = 0
+        while offset < progress.offset and (batch := spool.read_batch(offset)) is not None:
+            if records := tuple(filter(_names_model, batch.records)):
+                self._deliver(spool, replace(batch, records=records), progress)
+            offset = batch.end
+        spool.save_progress(replace(progress, is_unlinked=False))
 
     def _open(self, opened: RunOpened, end: int, progress: Progress, *, is_leftover: bool) -> Progress:
         experiment_id = self._server.experiment_id(opened.experiment)
@@ -174,7 +211,7 @@ class Delivery:
             try:
                 self._request(spool, run_id, records)
                 return
-            except FileNotFoundError as error:
+            except (FileNotFoundError, HTTPError) as error:
                 reason = str(error)
             except MlflowException as error:
                 if error.error_code not in {*_REFUSALS, _DATABASE_REFUSAL}:
@@ -203,11 +240,14 @@ class Delivery:
                 client.set_terminated(run_id, status, timestamp)
             case _:
                 points = [one for one in records if isinstance(one, MetricPoint)]
-                models = self._models(run_id, {one.model for one in points if one.model is not None})
+                # MLflow would give the model 0 for NaN, and the largest number for infinity.
+                uris = [one.model if math.isfinite(one.value) else None for one in points]
+                models = self._models(run_id, {uri for uri in uris if uri is not None})
                 client.log_batch(
                     run_id,
                     metrics=[
-                        Metric(one.key, one.value, one.timestamp, one.step, models.get(one.model)) for one in points
+                        Metric(one.key, one.value, one.timestamp, one.step, models.get(uri))
+                        for one, uri in zip(points, uris, strict=True)
                     ],
                     params=[Param(one.key, one.value) for one in records if isinstance(one, Parameter)],
                     tags=[RunTag(one.key, one.value) for one in records if isinstance(one, Tag)],
@@ -224,7 +264,13 @@ class Delivery:
         except Exception as error:  # of the network, the server or its artifact store
             if isinstance(error, MlflowException) and error.error_code in {*_REFUSALS, _DATABASE_REFUSAL}:
                 raise
-            self._server.client.get_run(run_id)  # raises if the server itself is away
+            run = self._server.client.get_run(run_id)  # raises if the server itself is away
+            answer = error.response if isinstance(error, HTTPError) else None
+            if answer is not None and answer.status_code in _REFUSALS_OF_FILES:
+                # A 403 may be about the user, who gets the right later, or leaves the file to another user's command.
+                # This raises if the user may not write at all.
+                self._server.client.set_tag(run_id, IDENTITY_TAG, run.data.tags[IDENTITY_TAG])
+                raise
             raise ArtifactError(f"{path}: {self._server.without_password(str(error))}") from error
 
     def _models(self, run_id: str, uris: set[str]) -> dict[str | None, str]:
@@ -245,6 +291,10 @@ class Delivery:
                 return key in self._parameters(run_id)
             case _:
                 return False
+
+
+def _names_model(record: Record) -> bool:
+    return isinstance(record, ModelUsed) or (isinstance(record, MetricPoint) and record.model is not None)
 
 
 def _with_system_steps(records: Sequence[Record], started: int) -> list[Record]:
@@ -350,14 +400,15 @@ class Sender:
         self._postponed = {spool: wait for spool, wait in self._postponed.items() if spool not in done}
 
     def _send(self, spools: list[Spool]) -> bool:
-        """Send all spools; stop at the first failure, since the next would only wait for the same server.
+        """Send all spools; stop at the first failure, since the next would only wait for the same server or its store.
 
         Returns:
             Whether the server answers.
         """
-        # Those that had to wait come last, since they may hold up the others again.
-        for spool in sorted(spools, key=lambda each: each in self._postponed):
-            until, delay = self._postponed.get(spool, (0.0, ARTIFACT_DELAY_SECONDS / 2))
+        # Those that had to wait come last, since they may hold up the others again, and the longest due of them first.
+        new = (0.0, ARTIFACT_DELAY_SECONDS / 2)
+        for spool in sorted(spools, key=lambda each: self._postponed.get(each, new)[0]):
+            until, delay = self._postponed.get(spool, new)
             if time.monotonic() < until:
                 continue
             try:
@@ -369,6 +420,7 @@ class Sender:
                 self._postponed[spool] = (time.monotonic() + delay, delay)
                 message = "MLflow at %s does not take a file now (%s). It is tried again in %.0f s, from %s."
                 _logger.warning(message, self._server.shown_address, error, delay, spool.folder)
+                break  # the try may have taken a minute, in which the live runs have more to send
             except MissingParentError as error:
                 _logger.info("%s waits: %s", spool.folder, error)
             except Exception as error:  # no error about records may stop the work that they describe

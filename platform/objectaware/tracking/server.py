@@ -28,6 +28,7 @@ from mlflow.entities import (
     LoggedModelStatus,
     Metric,
     Run,
+    RunTag,
 )
 from mlflow.exceptions import MlflowException
 from mlflow.utils.mlflow_tags import MLFLOW_DATASET_CONTEXT, MLFLOW_USER
@@ -260,7 +261,14 @@ class Server:
             return None
         found = self.client.search_logged_models([run.info.experiment_id], f"params.uri = '{uri}'")
         storage = run.data.tags.get(STORAGE_TAG)
-        return next((model for model in found if "://" in uri or model.tags.get(STORAGE_TAG) == storage), None)
+        return next((model for model in found if "://" in uri or self._storage_of(model) == storage), None)
+
+    def _storage_of(self, model: LoggedModel) -> str | None:
+        storage = model.tags.get(STORAGE_TAG)
+        if storage is None and model.source_run_id is not None:  # an earlier version recorded it
+            source = self.active_run(model.source_run_id)
+            storage = None if source is None else source.data.tags.get(STORAGE_TAG)
+        return None if storage is None else str(storage)
 
     def use_model(self, run_id: str, used: ModelUsed) -> None:
         """Give a run a checkpoint's model as its input, and name the checkpoint's training in its tags."""
@@ -277,9 +285,10 @@ class Server:
         if training is not None:
             named = {TRAINING_ID_TAG: training.info.run_id, TRAINING_TAG: training.info.run_name}
             if named[TRAINING_ID_TAG] not in run.data.tags.get(TRAINING_ID_TAG, ""):
-                for tag, value in named.items():  # after those of other checkpoints
-                    text = ", ".join(filter(None, (run.data.tags.get(tag), value)))
-                    self.client.set_tag(run_id, tag, text[:MAX_TAG_LENGTH])
+                # After those of other checkpoints, and in one request: the next try passes over a training with its id.
+                texts = {tag: ", ".join(filter(None, (run.data.tags.get(tag), value))) for tag, value in named.items()}
+                tags = [RunTag(tag, text[:MAX_TAG_LENGTH]) for tag, text in texts.items()]
+                self.client.log_batch(run_id, tags=tags, synchronous=True)
 
     def add_dataset(self, run_id: str, dataset: DatasetUsed) -> None:
         """Give a run a data set as its input; MLflow keeps one per name and digest, with its first purpose."""

@@ -8,7 +8,8 @@ A folder with
 - `progress.json`: the id of the MLflow run, and how far the spool is sent. If this file is lost, everything is sent
   again, which changes nothing.
 
-Beside it lies `rejected/NAME.jsonl`: the records that the server refused because of their content, with its reason.
+Beside it lies `rejected/NAME.jsonl`: the records that the server refused because of their content, with its reason. The
+files of refused artifacts lie in `rejected/NAME`.
 
 A record carries its final timestamp from the moment it is made. MLflow ignores a metric that it already holds with the
 same step, value and timestamp. So a record may be sent again after a crash; with a new timestamp it would be doubled.
@@ -297,6 +298,7 @@ class Progress:
         is_link_elsewhere: Whether the spool's study already has the run that the spool links, so that nothing is sent.
         spool: The spool's number.
         started: When the run began, in milliseconds since 1970.
+        is_unlinked: Whether the server got records that name a model, while the model's training was still unsent.
     """
 
     run_id: str | None = None
@@ -306,6 +308,7 @@ class Progress:
     is_link_elsewhere: bool = False
     spool: str = ""
     started: int = 0
+    is_unlinked: bool = False
 
 
 class Spool:
@@ -398,8 +401,9 @@ class Spool:
         self._seen = progress
 
     def has_unsent(self) -> bool:
-        """Return whether the server lacks some of the records."""
-        return self.progress().offset < self._size()
+        """Return whether the server lacks some of the records, or their link to a model."""
+        progress, size = self.progress(), self._size()
+        return progress.offset < size or (progress.is_unlinked and size > 0)  # 0 if another process removed the spool
 
     def is_settled(self) -> bool:
         """Return whether the run is finished and the server holds all of it."""
@@ -413,6 +417,11 @@ class Spool:
     def reject(self, record: Record, reason: str) -> None:
         """Set aside a record that the server will never take, so that later records arrive."""
         self.rejected.parent.mkdir(exist_ok=True)
+        if isinstance(record, Artifact):  # the spool and its files will be removed
+            kept = self.rejected.with_suffix("") / record.path
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            with suppress(FileNotFoundError):
+                shutil.copyfile(self.file_of(record), kept)
         with self.rejected.open("a") as stream:
             stream.write(json.dumps({"record": json.loads(encode_record(record)), "reason": reason}) + "\n")
         _logger.warning("MLflow refused %s (%s); the record is kept in %s", record, reason, stream.name)

@@ -123,6 +123,11 @@ class Spools:
         folders = [folder for folder in self.root.glob(f"{name}~*") if folder != spool.folder]
         return any(Spool(folder, is_leftover=True).is_held() for folder in folders)
 
+    def is_unsent_elsewhere(self, name: str, spool: Spool) -> bool:
+        """Return whether another spool of that name has records that the server lacks."""
+        folders = [folder for folder in self.root.glob(f"{name}~*") if folder != spool.folder]
+        return any(Spool(folder, is_leftover=True).has_unsent() for folder in folders)
+
     def is_alive(self, name: str, number: str) -> bool:
         """Return whether a process records in the spool of that name and number."""
         spools = ((spool, spool.known().opening) for spool in self.named(name))
