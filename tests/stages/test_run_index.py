@@ -161,7 +161,7 @@ def test_a_run_that_was_taken_up_after_the_list_is_not_deleted(
     stage_file = Path(_folder(storage, 1).uri, "stage.json")  # a command began and was killed
     os.utime(stage_file, (stage_file.stat().st_mtime + 10,) * 2)
     _folder(storage, 2).delete_all()
-    prune(leaving)
+    assert prune(leaving)[0] == 2  # and the last one
     runs = _lasting(stored_runs(storage))
     assert [(run.identity, run.status) for run in runs] == [(_identity(0), "finished"), (_identity(1), "unfinished")]
     assert [record.args for record in caplog.records] == [(run.folder.uri,) for run in runs]

@@ -218,7 +218,8 @@ def test_pruning_deletes_the_folder_and_nothing_else(context: Context, made: dic
     assert [run.status for run in leaving] == ["unfinished", "unknown"]
     leaving[0].folder.write_bytes("notes.txt", b"kept")
     leaving[0].folder.child("lease").write_bytes("mine.txt", b"kept")
-    num_bytes, kept = prune(leaving)
+    num_runs, num_bytes, kept = prune(leaving)
+    assert num_runs == len(leaving)
     assert 100 < num_bytes < 10_000
     assert kept == {leaving[0].folder.uri: ["notes.txt"]}
     assert [name for run in leaving for name, _, _ in run.folder.list_files()] == [

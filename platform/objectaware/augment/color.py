@@ -158,7 +158,8 @@ def jitter_colors(images: Tensor, parameters: ColorParameters) -> Tensor:
 
 def _sent(parts: Sequence[Tensor], device: torch.device) -> Sequence[Tensor]:
     """Send tensors (n,) of the CPU to a device in one transfer, for which the CPU does not wait."""
-    return torch.cat([*parts]).to(device, non_blocking=True).split([len(part) for part in parts])
+    joined = torch.cat([*parts]).to(device, non_blocking=True)
+    return torch.tensor_split(joined, np.cumsum([len(part) for part in parts]).tolist()[:-1])
 
 
 def gaussian_blur(images: Tensor, sigma: Tensor, *, kernel_size: int) -> Tensor:

@@ -98,8 +98,8 @@ def prune_runs(
     print(format_rows(rows))
     size = format_bytes(sum(run.num_bytes for run in leaving))
     if yes:
-        num_bytes, kept = prune(leaving)
-        print(f"{len(leaving)} runs deleted, {format_bytes(num_bytes)} freed")
+        num_runs, num_bytes, kept = prune(leaving)
+        print(f"{num_runs} runs deleted, {format_bytes(num_bytes)} freed")
         for folder, names in kept.items():
             print(f"{folder} keeps files that objectaware did not write: {shown_names(names)}")
     else:

@@ -205,18 +205,19 @@ def prunable(
     return [run for run in runs if run.identity in leaving - needed]
 
 
-def prune(runs: Sequence[StoredRun]) -> tuple[int, dict[str, list[str]]]:
+def prune(runs: Sequence[StoredRun]) -> tuple[int, int, dict[str, list[str]]]:
     """Delete the files of runs, and those of their folders that are then empty.
 
     A run that was finished or begun by a command after it was listed stays, and a warning names it.
 
     Returns:
-        Number of bytes that were freed, and the files that no stage of this project wrote and that stay, by folder.
+        Number of runs that were deleted; number of bytes that were freed; and the files that no stage of this project
+        wrote and that stay, by folder.
 
     Raises:
         LeaseHeldError: Another command has started to compute one of the runs.
     """
-    num_bytes, kept = 0, dict[str, list[str]]()
+    num_runs, num_bytes, kept = 0, 0, dict[str, list[str]]()
     outputs = {**_kinds(), SWEEP: SWEEP_OUTPUTS}
     for run in runs:
         with Lease(run.folder) as lease:
@@ -227,6 +228,7 @@ def prune(runs: Sequence[StoredRun]) -> tuple[int, dict[str, list[str]]]:
                 _logger.warning("%s stays: it was finished or begun again after it was listed", folder.uri)
                 continue
             lease.for_good = True
+            num_runs += 1
             num_bytes += sum(size for _, size, _ in files)
             names = delete_outputs(folder, outputs[run.stage])
             if not names:
@@ -234,7 +236,7 @@ def prune(runs: Sequence[StoredRun]) -> tuple[int, dict[str, list[str]]]:
         num_bytes -= sum(size for _, size, _ in run.folder.list_files())
         if names:
             kept[run.folder.uri] = names
-    return num_bytes, kept
+    return num_runs, num_bytes, kept
 
 
 def _is_as_listed(run: StoredRun, files: Sequence[tuple[str, int, int]]) -> bool:
