@@ -217,10 +217,7 @@ class TrainingLoop(ABC, Generic[Config, Batch]):
         if session.world_size > 1:
             # Buffers are equal on all workers already: batch statistics and keys are those of the whole batch. Where
             # they are a worker's own on purpose, training does not read them.
-            # Gradients lie in the buffers that are exchanged, which saves a copy of all of them per step.
-            self._step_module = nn.parallel.DistributedDataParallel(
-                network, forward_sync_buffers=False, gradient_as_bucket_view=True
-            )
+            self._step_module = nn.parallel.DistributedDataParallel(network, forward_sync_buffers=False)
         self.next_epoch = 0
         self._saved_at = time.monotonic()
         self._begun: Totals | None = None
