@@ -83,7 +83,7 @@ class _Cluster:
             raise NodeDiedError("gone a moment ago")
         return {"cpu_utilization_percentage": 10.0 * int(reference)}
 
-    def cancel(self, reference: str) -> None:
+    def cancel(self, reference: str, *, force: bool) -> None:
         self.cancelled.append(int(reference))
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import grpc
 import psutil
@@ -203,6 +203,22 @@ def interface_of(address: str) -> str | None:
     return None
 
 
+def cancel_running(references: Iterable[ray.ObjectRef[Any]], *, force: bool = False) -> None:
+    """Cancel tasks that run or wait, but, as far as is known, no task that has ended.
+
+    Ray delivers a result a moment before it closes the task. Cancelling the task in that moment aborts the whole
+    process ("Tried to complete task that was not pending").
+
+    Args:
+        references: The tasks.
+        force: End the processes of the tasks that run.
+    """
+    for reference in references:
+        _, running = ray.wait([reference], timeout=0, fetch_local=False)
+        if running:
+            ray.cancel(reference, force=force)
+
+
 def run_on_nodes(
     function: Callable[..., Result], *args: object, timeout_seconds: float
 ) -> tuple[dict[str, Result], list[str]]:
@@ -226,10 +242,10 @@ def run_on_nodes(
         # Two nodes of one machine, as in tests, have one address.
         references[address if address not in references else f"{address} ({node_id[:8]})"] = task.remote(*args)
     _, late = ray.wait(list(references.values()), num_returns=len(references), timeout=timeout_seconds)
+    cancel_running(late)
     answers: dict[str, Result] = {}
     for address, reference in references.items():
         if reference in late:
-            ray.cancel(reference)
             continue
         try:
             answers[address] = ray.get(reference)

@@ -24,7 +24,7 @@ from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from ray.util.state.exception import RayStateApiException
 
-from objectaware.distributed.cluster import node_addresses
+from objectaware.distributed.cluster import cancel_running, node_addresses
 from objectaware.process import Background
 
 _SECONDS_TO_FIRST = 1.0
@@ -140,10 +140,7 @@ class MachineWatch(Background):
                     readings[address] = ray.get(reference)
                 except RayError as error:
                     _logger.info("%s does not report its metrics: %s", address, error)
-        for reference in waiting:
-            # See `task._cancel`: a task that is cancelled as it ends would abort this process.
-            if not ray.wait([reference], timeout=0, fetch_local=False)[0]:
-                ray.cancel(reference)
+        cancel_running(waiting)
         return readings
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 import ray
 from ray.exceptions import RayTaskError
 
+from objectaware.distributed.cluster import cancel_running
 from objectaware.distributed.machines import working_on
 from objectaware.distributed.room import Need, wait_for_room
 from objectaware.errors import ExplainedError
@@ -96,7 +97,7 @@ def run_tasks(
                 running = _wait(name, running, on_result, no_progress_seconds)
             return ray.get(references)
     except BaseException as error:
-        _cancel(references)
+        cancel_running(references, force=True)
         if not isinstance(error, RayTaskError):
             raise
         raise own_error(error) from None
@@ -107,18 +108,6 @@ def own_error(error: RayTaskError) -> Exception:
     cause: Exception = error.cause
     cause.add_note(_COLOUR.sub("", str(error)))
     return cause
-
-
-def _cancel(references: list[ray.ObjectRef[Result]]) -> None:
-    """Cancel tasks that run or wait, but, as far as is known, no task that has ended.
-
-    Ray delivers a result a moment before it closes the task. Cancelling the task in that moment aborts the whole
-    process ("Tried to complete task that was not pending").
-    """
-    for reference in references:
-        _, running = ray.wait([reference], timeout=0, fetch_local=False)
-        if running:
-            ray.cancel(reference, force=True)
 
 
 def _at_work(function: Callable[..., Result], *args: object) -> Result:
