@@ -50,7 +50,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before all fixtures
 def pytest_runtest_setup() -> None:
-    """Compute with one thread, whatever a stage set in this process before: sums depend on the number of threads."""
+    """Compute with one thread, since sums depend on the number. A stage of an earlier test may have set another."""
     if (torch := sys.modules.get("torch")) is not None:
         torch.set_num_threads(1)
 

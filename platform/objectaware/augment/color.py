@@ -214,8 +214,7 @@ def augment_colors(images: Tensor, parameters: ColorParameters, *, blur_kernel_s
     if len(gray):
         images.index_copy_(0, gray, to_gray(images.index_select(0, gray)).expand(-1, 3, -1, -1))
     if len(blurred):
-        (sigma,) = _sent([parameters.sigma[chosen[1]]], images.device)
-        images.index_copy_(
-            0, blurred, gaussian_blur(images.index_select(0, blurred), sigma, kernel_size=blur_kernel_size)
-        )
+        sigma = parameters.sigma[chosen[1]].to(images.device, non_blocking=True)
+        sharp = images.index_select(0, blurred)
+        images.index_copy_(0, blurred, gaussian_blur(sharp, sigma, kernel_size=blur_kernel_size))
     return images

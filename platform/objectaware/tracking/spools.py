@@ -21,7 +21,7 @@ import tarfile
 import tempfile
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from urllib.parse import quote
@@ -120,13 +120,15 @@ class Spools:
 
     def is_recorded_elsewhere(self, name: str, spool: Spool) -> bool:
         """Return whether a process records in another spool of that name, even in one that it has just made."""
-        folders = [folder for folder in self.root.glob(f"{name}~*") if folder != spool.folder]
-        return any(Spool(folder, is_leftover=True).is_held() for folder in folders)
+        return any(other.is_held() for other in self._others(name, spool))
 
     def is_unsent_elsewhere(self, name: str, spool: Spool) -> bool:
         """Return whether another spool of that name has records that the server lacks."""
+        return any(other.has_unsent() for other in self._others(name, spool))
+
+    def _others(self, name: str, spool: Spool) -> Iterator[Spool]:
         folders = [folder for folder in self.root.glob(f"{name}~*") if folder != spool.folder]
-        return any(Spool(folder, is_leftover=True).has_unsent() for folder in folders)
+        return (Spool(folder, is_leftover=True) for folder in folders)
 
     def is_alive(self, name: str, number: str) -> bool:
         """Return whether a process records in the spool of that name and number."""
