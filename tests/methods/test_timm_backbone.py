@@ -228,11 +228,13 @@ def test_unknown_networks_are_refused_with_the_closest_names(name: str, message:
         PretrainConfig.model_validate({"data": {"root": "photos"}, "backbone": name})
 
 
-def test_a_recipe_of_a_built_in_network_imports_no_timm() -> None:
+def test_a_driver_imports_no_library_of_networks() -> None:
+    """Each would cost a driver, and each trial of a sweep, seconds and 170 MB; torchvision imports a compiler."""
     program = (
         "import sys\nfrom objectaware.config import PretrainConfig\n"
         "PretrainConfig.model_validate({'data': {'root': 'photos'}, 'backbone': 'resnet50'})\n"
-        "print({'timm'} & set(sys.modules))"
+        "import objectaware.stages.localize, objectaware.stages.pretrain, objectaware.studies.sweep\n"
+        "print({'timm', 'torchvision', 'torch._dynamo'} & set(sys.modules))"
     )
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "set()"

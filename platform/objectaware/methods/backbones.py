@@ -13,7 +13,6 @@ from typing import TypeVar, cast
 
 import torch
 from torch import Tensor, nn
-from torchvision.models.resnet import BasicBlock, Bottleneck, ResNet
 
 from objectaware.config.variants import BACKBONE_NAMES, backbone_builder
 from objectaware.data.images import IMAGENET_MEAN, IMAGENET_STD
@@ -127,33 +126,39 @@ class ResidualBackbone(Backbone):
         return stem, self.layer1, self.layer2, self.layer3, self.layer4
 
 
-class TorchvisionResNet(ResidualBackbone, ResNet):  # type: ignore[misc]
+class TorchvisionResNet(ResidualBackbone):
     """A torchvision network as in the official code: without classifier, with PyTorch's default initialisation.
 
     Args:
-        block: Kind of block.
+        block: Name of torchvision's class of the blocks.
         depths: Number of blocks in each stage.
 
     Source: official-implementation §2 (zero-initialised residuals, convolutions re-initialised to the default).
     """
 
-    def __init__(self, block: type[BasicBlock | Bottleneck], depths: list[int]) -> None:
-        ResNet.__init__(self, block, depths, zero_init_residual=True)
-        self.num_features: int = cast(nn.Linear, self.get_submodule("fc")).in_features
-        self.fc = nn.Identity()
-        for module in self.modules():
+    def __init__(self, block: str, depths: list[int]) -> None:
+        # Here, since torchvision imports PyTorch's compiler. Drivers and a sweep's trials build no network.
+        from torchvision.models import resnet
+
+        super().__init__()
+        network = resnet.ResNet(getattr(resnet, block), depths, zero_init_residual=True)
+        for module in network.modules():
             if isinstance(module, nn.Conv2d):
                 module.reset_parameters()
+        self.num_features = cast(nn.Linear, network.fc).in_features
+        del network.fc
+        for name, part in network.named_children():
+            self.add_module(name, part)
 
 
 def resnet18() -> Backbone:
     """Build ResNet-18."""
-    return TorchvisionResNet(BasicBlock, [2, 2, 2, 2])
+    return TorchvisionResNet("BasicBlock", [2, 2, 2, 2])
 
 
 def resnet50() -> Backbone:
     """Build ResNet-50."""
-    return TorchvisionResNet(Bottleneck, [3, 4, 6, 3])
+    return TorchvisionResNet("Bottleneck", [3, 4, 6, 3])
 
 
 def resnet10_narrow() -> Backbone:
