@@ -81,17 +81,25 @@ class LARS(torch.optim.Optimizer):
         """Update every parameter that has a gradient."""
         assert closure is None, "a closure would be called outside of the loop's autocast"
         for group in self.param_groups:
-            for parameter in group["params"]:
-                if parameter.grad is not None:
-                    update = parameter.grad.add(parameter, alpha=group["weight_decay"])
-                    if group["is_scaled"]:
-                        update.mul_(_trust_ratio(parameter, update, group["trust_coefficient"]))
-                    velocity = self.state[parameter].setdefault("momentum_buffer", torch.zeros_like(parameter))
-                    velocity.mul_(group["momentum"]).add_(update)
-                    parameter.add_(velocity, alpha=-group["lr"])
+            weights = [parameter for parameter in group["params"] if parameter.grad is not None]
+            if not weights:
+                continue
+            # On all layers at once: a kernel for each would cost more than its arithmetic.
+            gradients = [weight.grad for weight in weights]
+            updates = list(torch._foreach_add(gradients, weights, alpha=group["weight_decay"]))
+            if group["is_scaled"]:
+                ratios = _trust_ratios(weights, updates, group["trust_coefficient"])
+                torch._foreach_mul_(updates, ratios)
+            velocities = [
+                self.state[weight].setdefault("momentum_buffer", torch.zeros_like(weight)) for weight in weights
+            ]
+            torch._foreach_mul_(velocities, group["momentum"])
+            torch._foreach_add_(velocities, updates)
+            torch._foreach_add_(weights, velocities, alpha=-group["lr"])
 
 
-def _trust_ratio(weight: Tensor, update: Tensor, trust_coefficient: float) -> Tensor:
-    weight_norm, update_norm = weight.norm(), update.norm()
-    usable = (weight_norm > 0) & (update_norm > 0)
-    return torch.where(usable, trust_coefficient * weight_norm / update_norm, torch.ones_like(weight_norm))
+def _trust_ratios(weights: list[Tensor], updates: list[Tensor], trust_coefficient: float) -> list[Tensor]:
+    """Compute η‖w‖ / ‖update‖ of each layer, a scalar each; 1 where either is zero."""
+    weight_norms, update_norms = (torch.stack(torch._foreach_norm(tensors)) for tensors in (weights, updates))
+    usable = (weight_norms > 0) & (update_norms > 0)
+    return list(torch.where(usable, trust_coefficient * weight_norms / update_norms, 1.0).unbind())
