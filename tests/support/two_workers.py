@@ -53,10 +53,10 @@ def in_double(trainer: Trainer) -> Trainer:
 
 
 def run_losses(trainer: Trainer, num_epochs: int) -> tuple[list[float], dict[str, float]]:
-    """Losses of each step, and the metrics of the last epoch."""
+    """Losses of each step, over all workers, and the metrics of the last epoch."""
     losses: list[float] = []
-    step = trainer._update_weights
-    trainer._update_weights = lambda *given: losses.append(step(*given)) or losses[-1]  # type: ignore[func-returns-value, method-assign]
+    add = trainer._add
+    trainer._add = lambda place, values, totals: losses.append(values["loss"]) or add(place, values, totals)  # type: ignore[func-returns-value, method-assign]
     for epoch in range(num_epochs):
         metrics = trainer._train_epoch(epoch)
     return losses, metrics

@@ -163,13 +163,12 @@ def foreground_bounds(foreground: Tensor) -> list[Bounds | None]:
     """Return the bounding box of all foreground of each mask.
 
     Args:
-        foreground: Boolean masks, shape (N, H, W).
+        foreground: Boolean masks on the host, shape (N, H, W).
 
     Returns:
         One per mask; None where the mask is empty or its box spans the picture, so that no strip lies beside it.
     """
-    # Two transfers for the whole batch; one per picture would stop a GPU for each of them.
-    rows, columns = foreground.any(dim=2).cpu(), foreground.any(dim=1).cpu()
+    rows, columns = foreground.any(dim=2), foreground.any(dim=1)
     bounds: list[Bounds | None] = []
     for in_rows, in_columns in zip(rows, columns, strict=True):
         y, x = torch.nonzero(in_rows).flatten(), torch.nonzero(in_columns).flatten()

@@ -16,7 +16,6 @@ from objectaware.detection.data import Batch, BatchPlan, TrainingImages, load_ba
 from objectaware.detection.network import MaskRCNN, require_resnet
 from objectaware.errors import InputError
 from objectaware.methods.checkpoint import Encoder, load_encoder, local_checkpoint
-from objectaware.methods.workers import mean_over_workers
 from objectaware.training.loop import Place, Totals, TrainingLoop, autocast, require_precision
 from objectaware.training.session import Session
 
@@ -116,7 +115,7 @@ class FineTuner(TrainingLoop[DetectionConfig, Batch]):
         stream = self._stream
         return num_steps, (next(stream) for _ in range(first, num_steps))
 
-    def step(self, place: Place, batch: Batch) -> dict[str, float]:
+    def step(self, place: Place, batch: Batch) -> dict[str, Tensor]:
         """Set the learning rate of the iteration, and train on the images."""
         learning_rate = learning_rate_at(self._config, self.position(place)["iteration"])
         for group in self.optimizer.param_groups:
@@ -127,8 +126,7 @@ class FineTuner(TrainingLoop[DetectionConfig, Batch]):
         loss = torch.stack(list(losses.values())).sum()
         torch.autograd.backward(loss)
         self.optimizer.step()
-        means = mean_over_workers(torch.stack([loss.detach(), *(one.detach() for one in losses.values())]))
-        return dict(zip(["loss", *losses], means.tolist(), strict=True))
+        return {name: value.detach() for name, value in {"loss": loss, **losses}.items()}
 
     def position(self, place: Place) -> dict[str, int]:
         """Name the iteration of the whole training."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import re
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -394,7 +395,7 @@ def plane(embeddings: NDArray[np.floating], *, perplexity: float, seed: int) -> 
     return np.asarray(points, dtype=np.float64)
 
 
-def alignment(first: Tensor, second: Tensor) -> float:
+def alignment(first: Tensor, second: Tensor) -> Tensor:
     """Return the mean squared distance of positive pairs: 0 where both views of each image coincide, 2 at right angles.
 
     Args:
@@ -404,10 +405,10 @@ def alignment(first: Tensor, second: Tensor) -> float:
     Source:
         Wang & Isola 2020, L_align with α = 2.
     """
-    return float((first - second).square().sum(dim=1).mean())
+    return (first - second).square().sum(dim=1).mean()
 
 
-def uniformity(embeddings: Tensor) -> float:
+def uniformity(embeddings: Tensor) -> Tensor:
     """Return the logarithm of the mean Gaussian potential of all pairs.
 
     It is 0 if all embeddings coincide, and about −4 if they fill the sphere.
@@ -419,10 +420,10 @@ def uniformity(embeddings: Tensor) -> float:
         Wang & Isola 2020, L_uniform with t = 2.
     """
     potentials = torch.pdist(embeddings).square().mul(-2)  # (N · (N − 1) / 2,)
-    return float(torch.logsumexp(potentials, dim=0) - torch.tensor(float(len(potentials))).log())
+    return torch.logsumexp(potentials, dim=0) - math.log(len(potentials))
 
 
-def feature_std(embeddings: Tensor) -> float:
+def feature_std(embeddings: Tensor) -> Tensor:
     """Return the standard deviation over the images, averaged over the dimensions and scaled by √D.
 
     Args:
@@ -434,4 +435,4 @@ def feature_std(embeddings: Tensor) -> float:
     Source:
         Chen & He 2021 (SimSiam), §4.1, whose value of an even spread is 1 / √D without the scale.
     """
-    return float(embeddings.std(dim=0).mean() * embeddings.shape[1] ** 0.5)
+    return embeddings.std(dim=0).mean() * embeddings.shape[1] ** 0.5

@@ -34,14 +34,15 @@ def gather_batch(values: Tensor) -> Tensor:
     """
     if num_workers() == 1:
         return values
-    return torch.cat(_all_parts(values.contiguous()))  # gloo would refuse images in channels-last order
+    return _gathered(values).flatten(0, 1)
 
 
-def _all_parts(values: Tensor) -> list[Tensor]:
-    """Return the tensors of all workers, in rank order."""
-    parts = [torch.empty_like(values) for _ in range(num_workers())]
-    dist.all_gather(parts, values)
-    return parts
+def _gathered(values: Tensor) -> Tensor:
+    """Stack the tensors of all workers in rank order, (…) to (world size, …), in one exchange and without a copy."""
+    values = values.contiguous()  # images may be in channels-last order
+    gathered = values.new_empty((num_workers(), *values.shape))
+    dist.all_gather(list(gathered.unbind()), values)
+    return gathered
 
 
 @torch.no_grad()
@@ -75,7 +76,7 @@ class _OfAllWorkers(torch.autograd.Function):
     @staticmethod
     def forward(context: Any, values: Tensor) -> Tensor:  # noqa: ANN401 - torch's own
         """Gather the tensors of all workers."""
-        return torch.stack(_all_parts(values))
+        return _gathered(values)
 
     @staticmethod
     def backward(context: Any, *gradients: Tensor) -> Tensor:  # noqa: ANN401 - torch's own

@@ -17,15 +17,15 @@ from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from objectaware.config import DetectionConfig, PretrainConfig
 from objectaware.errors import ExplainedError, InputError
 from objectaware.methods.backbones import channels_last
 from objectaware.methods.checkpoint import copy_checkpoint, load_state, save_checkpoint
-from objectaware.methods.workers import synchronise_batch_norm
-from objectaware.training.session import Session, StoppedError, any_worker
+from objectaware.methods.workers import mean_over_workers, synchronise_batch_norm
+from objectaware.training.session import Session, StoppedError
 
 Config = TypeVar("Config", PretrainConfig, DetectionConfig)
 Batch = TypeVar("Batch")
@@ -39,6 +39,9 @@ _OF_EPOCHS = ("epoch_seconds", "chance_loss")
 """Metrics that say nothing new inside an epoch."""
 
 _NAME = re.compile(r"epoch_(\d+)(?:_step_(\d+))?")
+
+_STEPS_BETWEEN_READS = 50
+_SECONDS_BETWEEN_READS = 5.0
 
 
 class TrainingDivergedError(ExplainedError):
@@ -175,9 +178,13 @@ class Place(NamedTuple):
 class TrainingLoop(ABC, Generic[Config, Batch]):
     """Train a network on one worker's share of the batches.
 
-    The loop sums up each step, reports progress after it and metrics after each epoch, saves checkpoints, and resumes
-    from them. A subclass says what a step, an epoch and a checkpoint consist of. It sets its own attributes, and those
-    below that differ from their defaults, before it calls this constructor, which restores the session's checkpoint.
+    The loop sums up the steps, reports progress and the metrics of each epoch, saves checkpoints, and resumes from
+    them. A subclass says what a step, an epoch and a checkpoint consist of. It sets its own attributes, and those below
+    that differ from their defaults, before it calls this constructor, which restores the session's checkpoint.
+
+    A GPU works through steps while the host prepares the next ones. The host waits for it, and for the other workers,
+    only every 50 steps or 5 seconds: it then reads the losses and metrics of these steps, and whether a worker wants to
+    save or to end. On one processor nothing has to wait, so each step is read at once.
 
     Args:
         config: How the weights are fitted, and when checkpoints are made.
@@ -196,6 +203,7 @@ class TrainingLoop(ABC, Generic[Config, Batch]):
             keeps none.
         record_every: n: after every n-th step of the training, its metrics since the last record are reported; None
             reports none.
+        reads_each_step: Whether the host reads after every step, as where nothing has to wait for it.
     """
 
     learning_rate_text: str
@@ -219,7 +227,11 @@ class TrainingLoop(ABC, Generic[Config, Batch]):
             # they are a worker's own on purpose, training does not read them.
             self._step_module = nn.parallel.DistributedDataParallel(network, forward_sync_buffers=False)
         self.next_epoch = 0
-        self._saved_at = time.monotonic()
+        self._saved_at = self._read_at = time.monotonic()
+        self._steps_to_read = 1
+        self._unread: list[tuple[Place, dict[str, Tensor]]] = []
+        self._is_asked_to_end = False
+        self.reads_each_step = session.world_size == 1 and session.device.type == "cpu"
         self._begun: Totals | None = None
         self._since_record = Totals()
         folder = session.restored()
@@ -244,8 +256,13 @@ class TrainingLoop(ABC, Generic[Config, Batch]):
         """Return the number of steps of an epoch, and this worker's batches from the step `first` on."""
 
     @abstractmethod
-    def step(self, place: Place, batch: Batch) -> dict[str, float]:
-        """Update the weights. Return the `loss` and other metrics of the step, the same on all workers."""
+    def step(self, place: Place, batch: Batch) -> dict[str, Tensor]:
+        """Update the weights, without waiting for the device.
+
+        Returns:
+            The `loss` and other metrics of this worker's share, scalars on the device. The loop takes the mean over the
+            workers.
+        """
 
     def position(self, place: Place) -> dict[str, int]:
         """Return the place as progress and messages name it."""
@@ -294,51 +311,85 @@ class TrainingLoop(ABC, Generic[Config, Batch]):
     def _train_epoch(self, epoch: int) -> dict[str, float]:
         self._network.train()
         totals, self._begun = self._begun or Totals(), None
-        num_steps, found = self.batches(epoch, totals.num_iterations)
+        first = totals.num_iterations
+        num_steps, found = self.batches(epoch, first)
         with closing(found) as batches:
-            while totals.num_iterations < num_steps:
+            for step in range(first, num_steps):
                 asked = time.perf_counter()
                 batch = next(batches)
                 waited = time.perf_counter() - asked
                 totals.waiting_seconds += waited
                 self._since_record.waiting_seconds += waited
-                place = Place(epoch, totals.num_iterations, num_steps)
+                place = Place(epoch, step, num_steps)
                 values = self.step(place, batch)
-                place = place._replace(step=place.step + 1)
-                if not math.isfinite(values["loss"]):
-                    raise TrainingDivergedError(
-                        f"the loss is {values['loss']} at {self._named(place)}: training has diverged. Lower "
-                        f"{self.learning_rate_text} or use precision fp32."
-                    )
-                totals.add(values)
-                self._record_step(place, values)
-                self._after_step(place, totals)
+                self._after_step(place._replace(step=step + 1), values, totals)
         return self.end_epoch(Place(epoch, num_steps, num_steps), self.metrics(totals))
 
-    def _record_step(self, place: Place, values: Mapping[str, float]) -> None:
-        """Add a step's values, which are on the host already, to the metrics by step, and report these when due."""
-        self._since_record.add(values)
-        number = place.epoch * place.num_steps + place.step
-        if self.record_every is not None and number % self.record_every == 0:
-            metrics = {**self.metrics(self._since_record), "learning_rate": self.optimizer.param_groups[0]["lr"]}
-            self._session.record({name: metrics[name] for name in metrics if name not in _OF_EPOCHS}, step=number)
-            self._since_record = Totals()
-
-    def _after_step(self, place: Place, totals: Totals) -> None:
-        """Report progress, and save if a checkpoint is due or a worker was asked to end."""
+    def _after_step(self, place: Place, values: dict[str, Tensor], totals: Totals) -> None:
+        """Read the steps so far where one is due. Then save, if a checkpoint is due or a worker was asked to end."""
+        self._unread.append((place, values))
+        self._is_asked_to_end |= self._session.should_stop()
+        self._steps_to_read -= 1
+        is_last = place.step == place.num_steps
+        due = self.interval_steps is not None and place.step % self.interval_steps == 0
+        is_recorded = self.record_every is not None and self._number(place) % self.record_every == 0
+        if not (self.reads_each_step or self._steps_to_read == 0 or is_last or due or is_recorded):
+            return
+        stop, is_late = self._read(totals)
         self._session.progress({**self.position(place), **self.metrics(totals)})
-        minutes, interval = self._config.execution.checkpoint_minutes, self.interval_steps
-        is_late = minutes is not None and time.monotonic() - self._saved_at >= 60 * minutes
-        # Clocks of workers differ, so all save as soon as it is late for one of them.
-        stop, is_late = any_worker(self._session.should_stop(), is_late, device=self._session.device)
-        due = interval is not None and place.step % interval == 0
         # After the last step, the epoch's own checkpoint may follow.
-        if stop or ((due or is_late) and place.step < place.num_steps):
+        if stop or ((due or is_late) and not is_last):
             with self.checkpoint(place.epoch, totals) as folder:
                 self._session.save(folder, epoch=place.epoch, step=place.step, wait=stop or due)
             self._saved_at = time.monotonic()
         if stop:
             raise StoppedError(f"training was asked to end and is saved at {self._named(place)}")
+
+    def _read(self, totals: Totals) -> tuple[bool, bool]:
+        """Add up the steps since the last read, in one exchange between the workers and one wait for the device.
+
+        All workers call it after the same steps: they agree on the next one here.
+
+        Returns:
+            Whether any worker was asked to end, and whether it is late for a checkpoint on any, by their clocks.
+
+        Raises:
+            TrainingDivergedError: The loss of a step is not finite.
+        """
+        minutes = self._config.execution.checkpoint_minutes
+        now = time.monotonic()
+        is_late = minutes is not None and now - self._saved_at >= 60 * minutes
+        seconds = (now - self._read_at) / len(self._unread)
+        device = self._session.device
+        wishes = torch.tensor([self._is_asked_to_end, is_late, seconds], dtype=torch.float64, device=device)
+        values = torch.stack([value for _, step in self._unread for value in step.values()])
+        stop, late, seconds, *means = mean_over_workers(torch.cat([wishes, values.double()])).tolist()
+        self._steps_to_read = max(1, min(_STEPS_BETWEEN_READS, int(_SECONDS_BETWEEN_READS / max(seconds, 1e-9))))
+        self._read_at = time.monotonic()
+        unread, self._unread = self._unread, []
+        rest = iter(means)
+        for place, step in unread:
+            self._add(place, {name: next(rest) for name in step}, totals)
+        return stop > 0, late > 0
+
+    def _add(self, place: Place, values: Mapping[str, float], totals: Totals) -> None:
+        """Add a step to the epoch's sums and to the metrics by step, and report the latter when they are due."""
+        if not math.isfinite(values["loss"]):
+            raise TrainingDivergedError(
+                f"the loss is {values['loss']} at {self._named(place)}: training has diverged. Lower "
+                f"{self.learning_rate_text} or use precision fp32."
+            )
+        totals.add(values)
+        self._since_record.add(values)
+        if self.record_every is not None and self._number(place) % self.record_every == 0:
+            metrics = {**self.metrics(self._since_record), "learning_rate": self.optimizer.param_groups[0]["lr"]}
+            reported = {name: metrics[name] for name in metrics if name not in _OF_EPOCHS}
+            self._session.record(reported, step=self._number(place))
+            self._since_record = Totals()
+
+    def _number(self, place: Place) -> int:
+        """Return the number of steps of the training so far, if all epochs have as many."""
+        return place.epoch * place.num_steps + place.step
 
     def _named(self, place: Place) -> str:
         position = self.position(place)

@@ -23,7 +23,6 @@ import torch
 
 from objectaware.data.storage import Storage
 from objectaware.errors import ExplainedError
-from objectaware.methods.workers import mean_over_workers
 from objectaware.process import Background
 
 if TYPE_CHECKING:
@@ -183,14 +182,6 @@ def honour_termination() -> None:
 def is_terminated() -> bool:
     """Return whether SIGTERM has come since `honour_termination`."""
     return _Termination.is_asked
-
-
-def any_worker(*wishes: bool, device: torch.device) -> list[bool]:
-    """Return for each wish whether any worker has it, by one reduction of a few bytes if there are several workers.
-
-    All workers call it in the same step and get the same answers.
-    """
-    return [share > 0 for share in mean_over_workers(torch.tensor(wishes, dtype=torch.float32, device=device)).tolist()]
 
 
 class NoProgressError(ExplainedError):

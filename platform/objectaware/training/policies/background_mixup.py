@@ -175,9 +175,10 @@ class OfficialBackground(Policy):
         assert masks is not None
         if self._kept is None:
             self._kept = view.new_zeros((_NUM_KEPT, *view.shape[1:]))
-        masks = masks.to(view.device)
+        # The masks are on the host, where looking for boxes in them does not wait for the device.
         foreground = masks >= self._threshold * 255
-        weights = foreground.to(view.dtype) if self._hard else masks.to(view.dtype) / 255  # (N, 1, H, W)
+        moved = (foreground if self._hard else masks).to(view.device, non_blocking=True)
+        weights = moved.to(view.dtype) if self._hard else moved.to(view.dtype) / 255  # (N, 1, H, W)
         backgrounds = {
             place: strip_background(view[place], bounds)
             for place, bounds in enumerate(foreground_bounds(foreground.squeeze(1)))

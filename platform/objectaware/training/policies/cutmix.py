@@ -44,5 +44,5 @@ class CutMix(Pairing):
         box_draws = draws[:1].expand_as(draws) if self._official else draws
         height, width = view.shape[2:]
         boxes, weight = cut_boxes(folded_weights(box_draws[:, 0]), box_draws[:, 1:3], height, width)
-        partner = self.partners(draws).to(view.device)
-        return cutmix(view, partner, boxes), Mixing(weight.to(view.device), partner)
+        partner = self.partners(draws).to(view.device, non_blocking=True)
+        return cutmix(view, partner, boxes), Mixing(weight.to(view.device, non_blocking=True), partner)

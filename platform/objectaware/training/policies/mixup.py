@@ -97,8 +97,8 @@ class Mixup(Pairing):
 
     def mix_batch(self, view: Tensor, draws: Tensor, masks: Tensor | None) -> tuple[Tensor, Mixing | None]:
         """Blend each view with its partner's view. The returned mixture weighs both samples in the loss."""
-        weight = folded_weights(draws[:, 0]).to(view.device)
-        partner = self.partners(draws).to(view.device)
+        weight = folded_weights(draws[:, 0]).to(view.device, non_blocking=True)
+        partner = self.partners(draws).to(view.device, non_blocking=True)
         mixed = mixup(view, partner, weight)
         if self._average_weights:
             weight = weight.mean().expand(len(view))
