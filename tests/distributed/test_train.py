@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import json
 import os
@@ -220,11 +221,17 @@ def test_of_the_checkpoints_without_a_list_the_last_whole_one_before_the_newest_
     for name in names:
         (tmp_path / name).mkdir()
         (tmp_path / name / "state.pt").write_bytes(b"state")
+        (tmp_path / name / "epochs.json").write_text("[]")
     run = Storage.from_uri(tmp_path)
     assert mend_snapshot(run) == tmp_path / names[1]  # of an earlier version, without hashes
-    (tmp_path / names[1] / "state.sha256").write_text(f"{'0' * 64}  state.pt\n")
+    whole = f"{hashlib.sha256(b'state').hexdigest()}  state.pt\n"
+    (tmp_path / names[0] / "state.sha256").write_text(whole)
+    assert mend_snapshot(run) == tmp_path / names[0]  # a half-uploaded one may have no hash yet
+    (tmp_path / names[1] / "state.sha256").write_text(whole)
+    assert mend_snapshot(run) == tmp_path / names[1]
+    (tmp_path / names[1] / "epochs.json").unlink()
     assert mend_snapshot(run) == tmp_path / names[0]
-    (tmp_path / names[0] / "state.pt").unlink()
+    (tmp_path / names[0] / "state.sha256").write_text(f"{'0' * 64}  state.pt\n")
     assert mend_snapshot(run) is None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import pickle
 import shutil
 import tempfile
@@ -15,7 +16,7 @@ import pytest
 import ray
 import torch
 import torch.distributed as dist
-from ray import train
+from ray import cloudpickle, train
 from ray.train import Checkpoint
 from ray.train.v2._internal.constants import ENABLE_PREEMPTION_WATCHER_ENV_VAR
 from ray.train.v2._internal.exceptions import WorkerGroupStartupFailedError, WorkerGroupStartupTimeoutError
@@ -45,7 +46,7 @@ from objectaware.distributed.train_session import (
     epoch_records,
 )
 from objectaware.errors import ExplainedError, InputError
-from objectaware.training.session import StoppedError
+from objectaware.training.session import _LIBRARIES_THAT_WAIT, StoppedError
 from tiny_training import tiny_training
 
 SYNC, ASYNC = train.CheckpointUploadMode.SYNC, train.CheckpointUploadMode.ASYNC
@@ -77,16 +78,36 @@ def test_retries_end_where_nothing_is_saved_between_them(ray_session: None) -> N
     lost, cause = RuntimeError("connection closed by peer"), OSError("storage is away")
     with RecordPump(lambda record: None) as pump:
         recorder = EpochRecorder(pump.sink, max_failures=2)
+
+        def fail(failures: dict[int, Exception]) -> None:
+            recorder.begin_attempt()
+            recorder.after_exception(None, failures)
+
         for _ in range(3):
-            recorder.after_exception(None, {0: lost})
-            recorder.after_exception(None, {0: lost})
+            fail({0: lost})
+            fail({0: lost})
             saving = {"epoch": 0, "epochs_since_the_last_checkpoint": []}
             recorder.after_report(None, [saving], Checkpoint("/nowhere"))
-        recorder.after_exception(None, {0: lost})
-        recorder.after_exception(None, {0: lost})
+        fail({0: lost})
+        fail({0: lost})
         with pytest.raises(FinalError) as stop:
-            recorder.after_exception(None, {0: lost, 1: cause})
+            fail({0: lost, 1: cause})
     assert stop.value.error is cause
+
+
+def test_a_lost_worker_counts_once_however_long_ray_train_waits_for_the_others(tmp_path: Path) -> None:
+    """A node that was told to go dies before the others have saved: each look of Ray Train finds it dead."""
+    trainer = _trainer(tmp_path, _Sink())
+    # As they arrive in the controller's process.
+    recorder, watch = pickle.loads(cloudpickle.dumps(trainer.run_config.callbacks))
+    lost: dict[int, Exception] = {1: RuntimeError("the actor died")}
+    for _ in range(3):
+        _watch(watch, *_states(), RunningState())
+        for _ in range(20):
+            recorder.after_exception(None, lost)
+    _watch(watch, *_states(), RunningState())
+    with pytest.raises(FinalError):
+        recorder.after_exception(None, lost)
 
 
 class _Sink:
@@ -95,6 +116,13 @@ class _Sink:
     def __init__(self) -> None:
         self.kinds: list[str] = []
         self.push = SimpleNamespace(remote=lambda record: self.kinds.append(record["kind"]))
+
+
+def _start_watch(
+    sink: _Sink | None = None, *, max_failures: int = 3, max_wait_minutes: float | None = None
+) -> StartWatch:
+    recorder = EpochRecorder(None, max_failures=max_failures)
+    return StartWatch(sink or _Sink(), recorder, max_failures=max_failures, max_wait_minutes=max_wait_minutes)
 
 
 def _trainer(folder: Path, sink: Any, **execution: object) -> Any:
@@ -117,14 +145,14 @@ def _watch(watch: StartWatch, *states: TrainControllerState) -> None:
 
 def test_no_number_of_waits_for_room_ends_a_training_and_both_ends_of_a_wait_are_told() -> None:
     sink = _Sink()
-    watch = StartWatch(sink, max_failures=3, max_wait_minutes=None)
+    watch = _start_watch(sink)
     _watch(watch, *_states(*[WorkerGroupStartupTimeoutError(1)] * 9), RunningState(), RunningState())
     _watch(watch, RestartingState(train.WorkerGroupError("lost", {})), *_states(), RunningState())
     assert sink.kinds == ["starting", "running", "starting", "running"]
 
 
 def test_workers_that_die_while_they_start_end_a_training_after_some_starts_in_a_row() -> None:
-    watch = StartWatch(_Sink(), max_failures=2, max_wait_minutes=None)
+    watch = _start_watch(max_failures=2)
     died = WorkerGroupStartupFailedError("no such package")
     for _ in range(3):
         _watch(watch, *_states(died, WorkerGroupStartupTimeoutError(1), died), RunningState())
@@ -154,9 +182,9 @@ def test_five_losses_of_a_worker_with_progress_between_them_do_not_end_a_trainin
 
 def test_a_wait_for_room_ends_where_the_user_wants_it() -> None:
     late = WorkerGroupStartupTimeoutError(1)
-    _watch(StartWatch(_Sink(), max_failures=3, max_wait_minutes=10), *_states(late, late))
+    _watch(_start_watch(max_wait_minutes=10), *_states(late, late))
     with pytest.raises(FinalError) as stop:
-        _watch(StartWatch(_Sink(), max_failures=3, max_wait_minutes=1e-12), *_states(late))
+        _watch(_start_watch(max_wait_minutes=1e-12), *_states(late))
     assert isinstance(stop.value.error, NoRoomError)
     assert "execution.max_wait_minutes" in str(stop.value.error)
 
@@ -217,7 +245,8 @@ class _RayTrain:
         patch.setattr(train, "get_all_reported_checkpoints", self._wait)
         patch.setattr(train, "report", self._report)
 
-    def _wait(self, **_: object) -> None:
+    def _wait(self, *, timeout_s: float | None = None, **_: object) -> None:
+        assert timeout_s is None, "Ray Train returns in silence after its limit, as if all were saved"
         self.num_waits += 1
         while self.uploads:
             checkpoint, name = self.uploads.pop(0)
@@ -289,6 +318,30 @@ def test_training_goes_on_while_a_checkpoint_is_uploaded_and_waits_for_the_one_b
     session.report({"loss": 1.0}, epoch=0, checkpoint=None)
     assert ray_train.modes[-1] == SYNC
     assert not list(tmp_path.glob("checkpoint-*"))
+
+
+def test_a_storage_that_hangs_at_the_first_look_is_watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _RayTrain(monkeypatch, tmp_path / "run", rank=0)
+    watched: list[bool] = []
+    session = _session(tmp_path)
+    session._sink = SimpleNamespace(
+        begin=SimpleNamespace(remote=lambda: None), push=SimpleNamespace(remote=lambda record: None)
+    )
+    look = lambda: watched.append(any(thread.name == "no progress" for thread in threading.enumerate()))  # noqa: E731
+    monkeypatch.setattr(Storage, "require_writable", lambda storage: look())
+    monkeypatch.setattr(ray, "get", lambda reference: False)
+    monkeypatch.setattr(ray, "get_runtime_context", lambda: SimpleNamespace(get_node_id=lambda: "node"))
+    with session.running():
+        pass
+    assert watched == [True]
+
+
+def test_only_the_libraries_themselves_wait_for_other_workers() -> None:
+    """The files of a submitted job lie below /tmp/ray."""
+    assert inspect.getfile(ray.get).startswith(_LIBRARIES_THAT_WAIT)
+    assert inspect.getfile(dist.all_reduce).startswith(_LIBRARIES_THAT_WAIT)
+    ours = "/tmp/ray/session_1/runtime_resources/working_dir_files/platform/objectaware/data/folder.py"
+    assert not ours.startswith(_LIBRARIES_THAT_WAIT)
 
 
 def test_from_the_first_step_on_workers_wait_less_for_each_other_but_longer_than_one_may_hang(

@@ -39,7 +39,7 @@ from objectaware.distributed.train_session import (
     root_cause,
 )
 from objectaware.errors import ExplainedError, InputError
-from objectaware.methods.checkpoint import STATE_NAME, fits_hash
+from objectaware.methods.checkpoint import HASH_NAME, STATE_NAME, fits_hash
 from objectaware.process import job_variables
 from objectaware.training.loop import KEPT_FOLDER, checkpoint_name, checkpoint_position
 from objectaware.training.session import NoProgressError, Session, StoppedError, honour_termination
@@ -166,6 +166,7 @@ def train_on_ray(loop: Loop[Config], config: Config, *, storage: Storage, on_rec
             trainer = _trainer(loop, config, storage, pump.sink, fallback)
             with _orderly_end(trainer, storage, pump), _health_checks(config.execution.worker_counts()[-1]):
                 trainer.fit()
+        delete_unlisted(run, saved_checkpoints(run))
     return run.child(last).uri
 
 
@@ -175,7 +176,8 @@ def _trainer(
     path, filesystem = ray_storage(folder)
     workers = training_needs(config.execution)[0]
     counts = config.execution.worker_counts()
-    starts = StartWatch(sink, max_failures=_MAX_RETRIES, max_wait_minutes=config.execution.max_wait_minutes)
+    recorder = EpochRecorder(sink, max_failures=_MAX_RETRIES)
+    starts = StartWatch(sink, recorder, max_failures=_MAX_RETRIES, max_wait_minutes=config.execution.max_wait_minutes)
     return StoppableTrainer(
         partial(_train_worker, loop, config, sink, folder.child(f"{_RUN_NAME}/{KEPT_FOLDER}"), fallback),
         # For the set-up. `RaySession` sets the limits for the time until the first step, and after it.
@@ -197,7 +199,7 @@ def _trainer(
             ),
             # `mend_snapshot` falls back to the one before the newest.
             checkpoint_config=CheckpointConfig(num_to_keep=2),
-            callbacks=[EpochRecorder(sink, max_failures=_MAX_RETRIES), starts],  # type: ignore[list-item]  # mypy sees Ray Train V1
+            callbacks=[recorder, starts],  # type: ignore[list-item]  # mypy sees Ray Train V1
             logging_config=LoggingConfig(log_level=logging.getLevelName(log_level(logging.ERROR))),
             worker_runtime_env={"env_vars": worker_variables(config.execution)},
         ),
@@ -252,7 +254,7 @@ def _explained(error: Exception, stuck: Record | None) -> Exception:
         return error
     return NoProgressError(
         f"worker {stuck['rank']} made no step for {stuck['seconds'] / 60:g} minutes; it was at\n{stuck['place']}"
-        "If a step may take that long, raise execution.no_progress_minutes."
+        f"If a step may take that long, set execution.no_progress_minutes to more than {stuck['seconds'] / 60:g}."
     )
 
 
@@ -312,7 +314,10 @@ def mend_snapshot(run: Storage) -> Path | None:
     if local is None:
         return None
     folders = sorted(local.glob("epoch_*"), key=lambda folder: checkpoint_position(folder.name))
-    return next((folder for folder in reversed(folders[:-1]) if fits_hash(folder / STATE_NAME)), None)
+    # Files are uploaded in no certain order. Checkpoints of an earlier version have no hashes.
+    names = [EPOCHS_NAME, *([HASH_NAME] if any((folder / HASH_NAME).exists() for folder in folders) else [])]
+    whole = (folder for folder in reversed(folders[:-1]) if all((folder / name).exists() for name in names))
+    return next((folder for folder in whole if fits_hash(folder / STATE_NAME)), None)
 
 
 def delete_unlisted(run: Storage, listed: Sequence[str]) -> None:

@@ -50,7 +50,6 @@ _SECONDS_BETWEEN_DRAINS = 0.3
 _logger = logging.getLogger(__name__)
 
 _SECONDS_BETWEEN_PROGRESS = 1.0
-_SECONDS_TO_COMMIT = 60.0
 # A worker reads the masks of the data set and compiles the networks. Those of ImageNet take an hour on slow processors.
 _SECONDS_TO_START = 7200.0
 _SECONDS_TO_TELL = 10.0
@@ -234,19 +233,19 @@ class RaySession:
     def running(self) -> Iterator[RaySession]:
         """Open the newest checkpoint, and watch the progress, for the `with` block."""
         restore_collector()
-        # After Ctrl-C Ray Train restarts workers that have saved and ended, until its controller is stopped too.
-        if self.rank == 0 and ray.get(self._sink.begin.remote()):
-            raise StoppedError("training was asked to end before this attempt began")
-        if self.rank == 0:
-            is_gpu = self.device.type == "cuda"
-            name = torch.cuda.get_device_name(self.device) if is_gpu else processor_name()
-            self._sink.push.remote({"kind": "device", "name": name})
-        if self._local_rank == 0:
-            self.kept_folder.require_writable()  # a machine without the driver's files is found before it trains
-            node = ray.get_runtime_context().get_node_id()
-            self._sink.push.remote({"kind": "node", "rank": self.rank, "node": node})
         with ExitStack() as opened:
-            opened.enter_context(self._watch)
+            opened.enter_context(self._watch)  # first, since the storage may hang at the first look
+            # After Ctrl-C Ray Train restarts workers that have saved and ended, until its controller is stopped too.
+            if self.rank == 0 and ray.get(self._sink.begin.remote()):
+                raise StoppedError("training was asked to end before this attempt began")
+            if self.rank == 0:
+                is_gpu = self.device.type == "cuda"
+                name = torch.cuda.get_device_name(self.device) if is_gpu else processor_name()
+                self._sink.push.remote({"kind": "device", "name": name})
+            if self._local_rank == 0:
+                self.kept_folder.require_writable()  # a machine without the driver's files is found before it trains
+                node = ray.get_runtime_context().get_node_id()
+                self._sink.push.remote({"kind": "node", "rank": self.rank, "node": node})
             self._limit_collectives()
             checkpoint = train.get_checkpoint()
             if checkpoint is not None:
@@ -310,6 +309,7 @@ class RaySession:
             if not wait:
                 if self._is_uploading():
                     self._wait_for_reports()
+                self.kept_folder.require_writable()  # before there is a folder that nobody would delete
                 # The caller deletes its folder, and Ray Train this one once it is uploaded.
                 checkpoint = checkpoint.rename(tempfile.mkdtemp(prefix="checkpoint-", dir=checkpoint.parent))
                 self._uploading = checkpoint
@@ -322,10 +322,12 @@ class RaySession:
         return self._uploading is not None and self._uploading.exists()
 
     def _wait_for_reports(self) -> None:
-        """Wait until Ray Train has listed the checkpoints of all reports so far."""
-        train.get_all_reported_checkpoints(
-            consistency_mode=train.CheckpointConsistencyMode.COMMITTED, timeout_s=_SECONDS_TO_COMMIT
-        )
+        """Wait until Ray Train has listed the checkpoints of all reports so far.
+
+        It has no limit of its own, after which Ray would return as if they were listed. If the storage hangs, the watch
+        of the progress ends this process.
+        """
+        train.get_all_reported_checkpoints(consistency_mode=train.CheckpointConsistencyMode.COMMITTED)
 
     def _report_checkpoint(
         self, checkpoint: Path, name: str, metrics: Mapping[str, float], *, mode: train.CheckpointUploadMode = _SYNC
@@ -412,6 +414,11 @@ class EpochRecorder(train.UserCallback):
         self._sink = sink
         self._max_failures = max_failures
         self._num_failures = 0
+        self._has_failed = False
+
+    def begin_attempt(self) -> None:
+        """Count the next failure, since workers run again."""
+        self._has_failed = False
 
     def after_report(
         self, run_context: object, metrics: list[dict[str, Any]], checkpoint: train.Checkpoint | None
@@ -424,11 +431,15 @@ class EpochRecorder(train.UserCallback):
     def after_exception(self, run_context: object, worker_exceptions: dict[int, Exception]) -> None:
         """Raise errors that no retry would solve, as `FinalError`.
 
-        Ray Train ends with an error that a callback raises. Its `FailureConfig` can only count errors.
+        Ray Train ends with an error that a callback raises. Its `FailureConfig` can only count errors. If a node dies
+        that it was told would go, Ray Train waits for the other workers, and calls this several times per second.
         """
         for error in worker_exceptions.values():
             if isinstance(error, FinalError):
                 raise error
+        if self._has_failed:
+            return
+        self._has_failed = True
         self._num_failures += 1
         if self._num_failures > self._max_failures:
             raise FinalError(root_cause(worker_exceptions))
@@ -444,12 +455,16 @@ class StartWatch(ControllerCallback):
 
     Args:
         sink: Receiver of the records.
+        recorder: Counter of the failures of workers that run, in the same controller.
         max_failures: Most failed starts in a row; after one more, the last one is raised.
         max_wait_minutes: Longest wait for room; None waits without end.
     """
 
-    def __init__(self, sink: Sink, *, max_failures: int, max_wait_minutes: float | None) -> None:
+    def __init__(
+        self, sink: Sink, recorder: EpochRecorder, *, max_failures: int, max_wait_minutes: float | None
+    ) -> None:
         self._sink = sink
+        self._recorder = recorder
         self._max_failures = max_failures
         self._max_wait_minutes = max_wait_minutes
         self._num_failures = 0
@@ -462,6 +477,7 @@ class StartWatch(ControllerCallback):
         if isinstance(current_state, RunningState):
             if self._began_at is not None:
                 self._sink.push.remote({"kind": "running"})
+                self._recorder.begin_attempt()
             self._began_at, self._num_failures = None, 0
             return
         if isinstance(current_state, SchedulingState) and self._began_at is None:
