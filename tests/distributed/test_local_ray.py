@@ -171,3 +171,15 @@ def test_only_rays_announcement_is_left_out_of_standard_error(capfd: pytest.Capt
         os.write(2, b"[2026 I 1 1] logging.cc:303: Set ray log level from environment variable RAY_X to 3\nmatters\n")
     os.write(2, b"later\n")
     assert capfd.readouterr().err == "matters\nlater\n"
+
+
+def test_ray_seldom_lists_the_workers_logs() -> None:
+    """By its own defaults it lists all of them at each of ten looks per second, as long as there are few."""
+    program = (
+        "import os, time\nfrom objectaware.distributed.local_ray import _ENVIRONMENT\nos.environ.update(_ENVIRONMENT)\n"
+        "from types import SimpleNamespace\nfrom ray._private.log_monitor import LogMonitor\n"
+        "monitor = SimpleNamespace(log_filenames=[])\n"
+        "print([LogMonitor.should_update_filenames(monitor, time.time() - ago) for ago in (5, 15)])"
+    )
+    shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert shown.stdout.strip() == "[False, True]"

@@ -30,8 +30,10 @@ _ENVIRONMENT = {
     "RAY_gcs_server_port_wait_time_s": "120",
     # Ray's workers do the work. By default they yield to every other process of the machine.
     "RAY_worker_niceness": "0",
-    # Ray looks for new worker logs twice per second to forward them. Our drivers do not use them.
+    # Ray lists the workers' logs ten times per second to forward them, which our drivers do not use. The interval only
+    # holds from a number of logs on, by default 1,000.
     "LOG_NAME_UPDATE_INTERVAL_S": "10",
+    "RAY_LOG_MONITOR_MANY_FILES_THRESHOLD": "0",
     # Nobody reclaims this machine, so the watcher would be a needless process.
     "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",
 }
