@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
+import sqlite3
 import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,6 +25,8 @@ os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["RAY_DASHBOARD_STARTUP_TIMEOUT_S"] = "300"
 # Nobody looks at the load that Ray's dashboards show; its Rays measured it every five seconds for half an hour.
 os.environ["REPORTER_UPDATE_INTERVAL_MS"] = "60000"
+# It listed the logs of hundreds of workers ten times per second, a twentieth of a processor for each Ray.
+os.environ["RAY_LOG_MONITOR_MANY_FILES_THRESHOLD"] = "0"
 # The user's services are none of the tests'. Later, what our own modules set when they are imported would go with it.
 for _name in list(os.environ):
     if _name.startswith("MLFLOW_") or _name in ("RAY_ADDRESS", "OBJECTAWARE_STORAGE"):
@@ -53,6 +58,39 @@ def pytest_runtest_setup() -> None:
     """Compute with one thread, since sums depend on the number. A stage of an earlier test may have set another."""
     if (torch := sys.modules.get("torch")) is not None:
         torch.set_num_threads(1)
+    if (database := sys.modules.get("mlflow.store.db.utils")) is not None and _first_store is None:
+        _copy_the_first_store(database)
+
+
+_first_store: sqlite3.Connection | None = None
+
+
+def _copy_the_first_store(database: Any) -> None:
+    """Make each further MLflow store in SQLite a copy of this process's first one.
+
+    MLflow runs all its migrations for a new store, two seconds of a processor, and hundreds of tests need one. Stores
+    that commands make in processes of their own are not copies.
+    """
+    global _first_store
+    _first_store = sqlite3.connect(":memory:", check_same_thread=False)
+    is_filled = False
+    make = database._initialize_tables
+
+    def copy(engine: Any) -> None:
+        nonlocal is_filled
+        if engine.dialect.name != "sqlite":
+            make(engine)
+            return
+        if not is_filled:
+            make(engine)
+        with closing(engine.raw_connection()) as own:
+            if is_filled:
+                _first_store.backup(own.driver_connection)
+            else:
+                own.driver_connection.backup(_first_store)
+                is_filled = True
+
+    database._initialize_tables = copy
 
 
 @pytest.fixture(scope="session", autouse=True)
