@@ -370,7 +370,7 @@ def test_the_death_of_a_worker_that_ended_itself_is_explained() -> None:
     explained = _explained(death, {"rank": 3, "seconds": 90.0, "place": "in read\n"})
     assert isinstance(explained, NoProgressError)
     assert "worker 3 made no step for 1.5 minutes" in str(explained)
-    assert "raise execution.no_progress_minutes" in str(explained)
+    assert "set execution.no_progress_minutes to more than 1.5." in str(explained)
 
 
 @slow
