@@ -432,7 +432,7 @@ class EpochRecorder(train.UserCallback):
         """Raise errors that no retry would solve, as `FinalError`.
 
         Ray Train ends with an error that a callback raises. Its `FailureConfig` can only count errors. If a node dies
-        that it was told would go, Ray Train waits for the other workers, and calls this several times per second.
+        whose end was announced, Ray Train waits for the other workers, and calls this several times per second.
         """
         for error in worker_exceptions.values():
             if isinstance(error, FinalError):
