@@ -318,6 +318,7 @@ class _WatchedSession(LocalSession):
 
     def __init__(self, folder: Path, device: torch.device) -> None:
         super().__init__(folder, device)
+        self.reads_each_step = True  # also on a GPU, whose steps are to be measured one by one
         self.ends: tuple[list[float], list[float]] = ([], [])
         self.waits: tuple[list[float], list[float]] = ([], [])
         self._stored = Storage.from_uri(folder / "stored")

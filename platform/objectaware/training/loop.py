@@ -184,7 +184,7 @@ class TrainingLoop(ABC, Generic[Config, Batch]):
 
     A GPU works through steps while the host prepares the next ones. The host waits for it, and for the other workers,
     only every 50 steps or 5 seconds: it then reads the losses and metrics of these steps, and whether a worker wants to
-    save or to end. On one processor nothing has to wait, so each step is read at once.
+    save or to end. A session for which waiting costs nothing reads after every step.
 
     Args:
         config: How the weights are fitted, and when checkpoints are made.
@@ -203,7 +203,6 @@ class TrainingLoop(ABC, Generic[Config, Batch]):
             keeps none.
         record_every: n: after every n-th step of the training, its metrics since the last record are reported; None
             reports none.
-        reads_each_step: Whether the host reads after every step, as where nothing has to wait for it.
     """
 
     learning_rate_text: str
@@ -231,7 +230,6 @@ class TrainingLoop(ABC, Generic[Config, Batch]):
         self._steps_to_read = 1
         self._unread: list[tuple[Place, dict[str, Tensor]]] = []
         self._is_asked_to_end = False
-        self.reads_each_step = session.world_size == 1 and session.device.type == "cpu"
         self._begun: Totals | None = None
         self._since_record = Totals()
         folder = session.restored()
@@ -333,7 +331,7 @@ class TrainingLoop(ABC, Generic[Config, Batch]):
         is_last = place.step == place.num_steps
         due = self.interval_steps is not None and place.step % self.interval_steps == 0
         is_recorded = self.record_every is not None and self._number(place) % self.record_every == 0
-        if not (self.reads_each_step or self._steps_to_read == 0 or is_last or due or is_recorded):
+        if not (self._session.reads_each_step or self._steps_to_read == 0 or is_last or due or is_recorded):
             return
         stop, is_late = self._read(totals)
         self._session.progress({**self.position(place), **self.metrics(totals)})
