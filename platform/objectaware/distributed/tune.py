@@ -19,6 +19,7 @@ from ray.tune.experiment import Trial
 from ray.tune.schedulers import ASHAScheduler
 from ray.tune.search import BasicVariantGenerator, ConcurrencyLimiter
 from ray.tune.search.optuna import OptunaSearch
+from ray.util.placement_group import NODE_ID_LABEL_KEY
 
 from objectaware.distributed.cluster import (
     node_addresses,
@@ -193,12 +194,16 @@ def run_trials(
             grace_period=halving.grace_period,
             reduction_factor=halving.reduction_factor,
         )
-    # A resource that only the driver's node has, where the spools of MLflow's records are.
-    this_node = f"node:{next(iter(node_addresses().values()))}"
+    # The driver's node, where the spools of MLflow's records are. Other nodes of its machine have the same address and
+    # resource, and may be taken away.
+    node, address = next(iter(node_addresses().items()))
+    this_node = tune.PlacementGroupFactory(
+        [{f"node:{address}": 0.001}], bundle_label_selector=[{NODE_ID_LABEL_KEY: node}]
+    )
     groups_before = placement_groups()
     with tempfile.TemporaryDirectory(prefix="objectaware-tune-") as scratch:
         tuner = tune.Tuner(
-            tune.with_resources(trainable, tune.PlacementGroupFactory([{this_node: 0.001}])),
+            tune.with_resources(trainable, this_node),
             param_space=space,
             tune_config=tune.TuneConfig(
                 search_alg=searcher,
