@@ -194,16 +194,10 @@ def run_trials(
             grace_period=halving.grace_period,
             reduction_factor=halving.reduction_factor,
         )
-    # The driver's node, where the spools of MLflow's records are. Other nodes of its machine have the same address and
-    # resource, and may be taken away.
-    node, address = next(iter(node_addresses().items()))
-    this_node = tune.PlacementGroupFactory(
-        [{f"node:{address}": 0.001}], bundle_label_selector=[{NODE_ID_LABEL_KEY: node}]
-    )
     groups_before = placement_groups()
     with tempfile.TemporaryDirectory(prefix="objectaware-tune-") as scratch:
         tuner = tune.Tuner(
-            tune.with_resources(trainable, this_node),
+            tune.with_resources(trainable, _on_this_node()),
             param_space=space,
             tune_config=tune.TuneConfig(
                 search_alg=searcher,
@@ -219,6 +213,15 @@ def run_trials(
         tuner.fit()
     if halving is not None:
         wait_and_remove_new_groups(groups_before, _SECONDS_TO_DIE)
+
+
+def _on_this_node() -> tune.PlacementGroupFactory:
+    """Ask for the driver's node, where the spools of MLflow's records are.
+
+    Other nodes of its machine have the same address and resource, and may be taken away.
+    """
+    node, address = next(iter(node_addresses().items()))
+    return tune.PlacementGroupFactory([{f"node:{address}": 0.001}], bundle_label_selector=[{NODE_ID_LABEL_KEY: node}])
 
 
 class _Optuna(OptunaSearch):
