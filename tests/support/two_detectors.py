@@ -19,7 +19,6 @@ class WorkerSession(LocalSession):
         super().__init__(folder / str(rank))
         self.rank = rank
         self.world_size = 2
-        self.reads_each_step = False
 
 
 def fine_tuning_worker(rank: int, folder: Path, fields: dict[str, object]) -> None:

@@ -23,7 +23,6 @@ class WorkerSession(LocalSession):
         super().__init__(folder / str(rank))
         self.rank = rank
         self.world_size = 2
-        self.reads_each_step = False
 
 
 class SharedSession(WorkerSession):

@@ -86,7 +86,7 @@ class Clock:
 def _timed(session: LocalSession, clock: Clock, losses: list[float], *, seconds: float, num_epochs: int = 1) -> Trainer:
     """Make a trainer whose steps take some time and have given losses, and nothing else."""
     trainer = make_trainer(make_method("moco"), session, num_epochs=num_epochs, checkpoint_minutes=None)
-    session.reads_each_step, trainer.record_every = False, None
+    trainer.reads_each_step, trainer.record_every = False, None
     trainer.batches = lambda epoch, first: (NUM_STEPS, (None for _ in range(first, NUM_STEPS)))  # type: ignore[method-assign, misc, assignment, return-value]
 
     def step(place: Place, batch: object) -> dict[str, torch.Tensor]:
@@ -121,7 +121,7 @@ def test_what_is_read_late_is_summed_as_if_it_had_been_read_at_once(
     sessions = {reads_each_step: LocalSession(tmp_path / str(reads_each_step)) for reads_each_step in (True, False)}
     for reads_each_step, session in sessions.items():
         trainer = _timed(session, Clock(monkeypatch), _losses(), seconds=0.001)
-        session.reads_each_step, trainer.record_every = reads_each_step, 7
+        trainer.reads_each_step, trainer.record_every = reads_each_step, 7
         trainer.run()
     names = ("loss", "feature_std", "learning_rate")
     for history in (lambda session: session.history, lambda session: session.records):

@@ -212,7 +212,6 @@ class RaySession:
         self.world_size: int = context.get_world_size()
         self._local_rank: int = context.get_local_rank()
         self.device: torch.device = get_device()
-        self.reads_each_step = self.world_size == 1 and self.device.type == "cpu"
         self._sink = sink
         self._answer: ray.ObjectRef[bool] | None = None
         self._is_asked_to_end = False

@@ -318,7 +318,6 @@ class _WatchedSession(LocalSession):
 
     def __init__(self, folder: Path, device: torch.device) -> None:
         super().__init__(folder, device)
-        self.reads_each_step = True  # also on a GPU, whose steps are to be measured one by one
         self.ends: tuple[list[float], list[float]] = ([], [])
         self.waits: tuple[list[float], list[float]] = ([], [])
         self._stored = Storage.from_uri(folder / "stored")
@@ -339,7 +338,10 @@ class _WatchedSession(LocalSession):
 def _training_config(config: MeasureConfig, data: DataConfig, backbone: str, method: str) -> PretrainConfig:
     """Return the configuration of a training of two short epochs."""
     execution = PretrainExecution(
-        use_gpu=config.device == "cuda", num_loader_threads=max(num_cores(), 2), cache_mib=_CACHE_MIB
+        use_gpu=config.device == "cuda",
+        num_loader_threads=max(num_cores(), 2),
+        cache_mib=_CACHE_MIB,
+        record_every_steps=1,  # so that the loop reads each step, also on a GPU
     )
     sizes = {"image_size": config.image_size, "batch_size": config.batch_size, "num_epochs": 2}
     fields = {"data": data, "method": method, "backbone": backbone, **sizes, "execution": execution}

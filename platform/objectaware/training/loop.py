@@ -174,6 +174,11 @@ class Place(NamedTuple):
     step: int
     num_steps: int
 
+    @property
+    def number(self) -> int:
+        """Return the number of steps of the training so far, if all epochs have as many."""
+        return self.epoch * self.num_steps + self.step
+
 
 class TrainingLoop(ABC, Generic[Config, Batch]):
     """Train a network on one worker's share of the batches.
@@ -184,7 +189,7 @@ class TrainingLoop(ABC, Generic[Config, Batch]):
 
     A GPU works through steps while the host prepares the next ones. The host waits for it, and for the other workers,
     only every 50 steps or 5 seconds: it then reads the losses and metrics of these steps, and whether a worker wants to
-    save or to end. A session for which waiting costs nothing reads after every step.
+    save or to end. Where one process trains on a CPU there is nothing to wait for, and it reads after every step.
 
     Args:
         config: How the weights are fitted, and when checkpoints are made.
@@ -203,6 +208,7 @@ class TrainingLoop(ABC, Generic[Config, Batch]):
             keeps none.
         record_every: n: after every n-th step of the training, its metrics since the last record are reported; None
             reports none.
+        reads_each_step: Whether the host reads after every step.
     """
 
     learning_rate_text: str
@@ -230,6 +236,7 @@ class TrainingLoop(ABC, Generic[Config, Batch]):
         self._steps_to_read = 1
         self._unread: list[tuple[Place, dict[str, Tensor]]] = []
         self._is_asked_to_end = False
+        self.reads_each_step = session.world_size == 1 and session.device.type == "cpu"
         self._begun: Totals | None = None
         self._since_record = Totals()
         folder = session.restored()
@@ -330,8 +337,8 @@ class TrainingLoop(ABC, Generic[Config, Batch]):
         self._steps_to_read -= 1
         is_last = place.step == place.num_steps
         due = self.interval_steps is not None and place.step % self.interval_steps == 0
-        is_recorded = self.record_every is not None and self._number(place) % self.record_every == 0
-        if not (self._session.reads_each_step or self._steps_to_read == 0 or is_last or due or is_recorded):
+        is_read = self._steps_to_read == 0 or is_last or due or self._is_recorded(place)
+        if not (is_read or self.reads_each_step):
             return
         stop, is_late = self._read(totals)
         self._session.progress({**self.position(place), **self.metrics(totals)})
@@ -379,15 +386,14 @@ class TrainingLoop(ABC, Generic[Config, Batch]):
             )
         totals.add(values)
         self._since_record.add(values)
-        if self.record_every is not None and self._number(place) % self.record_every == 0:
+        if self._is_recorded(place):
             metrics = {**self.metrics(self._since_record), "learning_rate": self.optimizer.param_groups[0]["lr"]}
             reported = {name: metrics[name] for name in metrics if name not in _OF_EPOCHS}
-            self._session.record(reported, step=self._number(place))
+            self._session.record(reported, step=place.number)
             self._since_record = Totals()
 
-    def _number(self, place: Place) -> int:
-        """Return the number of steps of the training so far, if all epochs have as many."""
-        return place.epoch * place.num_steps + place.step
+    def _is_recorded(self, place: Place) -> bool:
+        return self.record_every is not None and place.number % self.record_every == 0
 
     def _named(self, place: Place) -> str:
         position = self.position(place)

@@ -209,9 +209,8 @@ class Trainer(TrainingLoop[PretrainConfig, PreparedViews]):
 
     def step(self, place: Place, batch: PreparedViews) -> dict[str, Tensor]:
         """Set the rates of the step, and train on the views."""
-        step = place.epoch * place.num_steps + place.step
-        set_learning_rate(self._config, self.optimizer, step, place.num_steps)
-        self.method.begin_step(step, self._config.num_epochs * place.num_steps)
+        set_learning_rate(self._config, self.optimizer, place.number, place.num_steps)
+        self.method.begin_step(place.number, self._config.num_epochs * place.num_steps)
         values = {"loss": self._update_weights(*batch), **observe(self.method)}
         samples = batch[1]
         self._is_unreadable[samples.indices[samples.unreadable]] = 1

@@ -59,8 +59,6 @@ class Session(Protocol):
         rank: This worker's number, from 0.
         world_size: Number of workers.
         device: Device to train on.
-        reads_each_step: Whether the loop reads losses and wishes after every step. It costs nothing where one process
-            trains on a CPU. Elsewhere the host would wait each time for the device and the other workers.
         cache_folder: Local folder that the workers of a node share, for the copy of the mask store.
         kept_folder: Folder of checkpoints that are never deleted.
     """
@@ -68,7 +66,6 @@ class Session(Protocol):
     rank: int
     world_size: int
     device: torch.device
-    reads_each_step: bool
     cache_folder: Path
     kept_folder: Storage
 
@@ -112,7 +109,6 @@ class LocalSession:
     def __init__(self, folder: Path, device: torch.device | None = None) -> None:
         self.rank, self.world_size = 0, 1
         self.device = device or torch.device("cpu")
-        self.reads_each_step = self.device.type == "cpu"
         self.cache_folder = folder / "cache"
         self.kept_folder = Storage.from_uri(folder / "kept")
         self.history: list[dict[str, float]] = []
