@@ -94,9 +94,8 @@ def cutmix(images: Tensor, partner: Tensor, boxes: Tensor) -> Tensor:
     Returns:
         Mixed views, shape (N, C, H, W).
     """
-    top, bottom, left, right = (
-        boxes.to(images.device, non_blocking=True).view(-1, 4, 1, 1, 1).unbind(dim=1)
-    )  # (N, 1, 1, 1) each
+    sides = boxes.to(images.device, non_blocking=True).view(-1, 4, 1, 1, 1)
+    top, bottom, left, right = sides.unbind(dim=1)  # (N, 1, 1, 1) each
     row = torch.arange(images.shape[2], device=images.device).view(1, 1, -1, 1)
     column = torch.arange(images.shape[3], device=images.device).view(1, 1, 1, -1)
     inside = (row >= top) & (row < bottom) & (column >= left) & (column < right)  # (N, 1, H, W)

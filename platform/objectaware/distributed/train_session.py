@@ -288,6 +288,7 @@ class RaySession:
             train.report(this, checkpoint_upload_mode=_ASYNC if self._is_uploading() else _SYNC)
             self._unsaved.append(this)
             return
+        self.kept_folder.require_writable()
         self._report_checkpoint(checkpoint, checkpoint_name(epoch), this)
 
     def save(self, checkpoint: Path | None, *, epoch: int, step: int, wait: bool) -> None:
@@ -306,10 +307,10 @@ class RaySession:
         if checkpoint is None:
             train.report({})
         else:
+            if not wait and self._is_uploading():
+                self._wait_for_reports()
+            self.kept_folder.require_writable()  # before there is a folder that nobody would delete
             if not wait:
-                if self._is_uploading():
-                    self._wait_for_reports()
-                self.kept_folder.require_writable()  # before there is a folder that nobody would delete
                 # The caller deletes its folder, and Ray Train this one once it is uploaded.
                 checkpoint = checkpoint.rename(tempfile.mkdtemp(prefix="checkpoint-", dir=checkpoint.parent))
                 self._uploading = checkpoint
@@ -337,7 +338,6 @@ class RaySession:
         Ray Train keeps two checkpoints, and a driver may die long before its workers. The next driver finds in the
         newest one what that one had not recorded.
         """
-        self.kept_folder.require_writable()
         (checkpoint / EPOCHS_NAME).write_text(json.dumps(self._epochs))
         train.report(
             {**metrics, _EARLIER: self._unsaved},

@@ -90,9 +90,10 @@ class LARS(torch.optim.Optimizer):
             if group["is_scaled"]:
                 ratios = _trust_ratios(weights, updates, group["trust_coefficient"])
                 torch._foreach_mul_(updates, ratios)
-            velocities = [
-                self.state[weight].setdefault("momentum_buffer", torch.zeros_like(weight)) for weight in weights
-            ]
+            for weight in weights:
+                if "momentum_buffer" not in self.state[weight]:
+                    self.state[weight]["momentum_buffer"] = torch.zeros_like(weight)
+            velocities = [self.state[weight]["momentum_buffer"] for weight in weights]
             torch._foreach_mul_(velocities, group["momentum"])
             torch._foreach_add_(velocities, updates)
             torch._foreach_add_(weights, velocities, alpha=-group["lr"])

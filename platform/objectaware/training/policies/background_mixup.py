@@ -178,7 +178,9 @@ class OfficialBackground(Policy):
         # The masks are on the host, where looking for boxes in them does not wait for the device.
         foreground = masks >= self._threshold * 255
         moved = (foreground if self._hard else masks).to(view.device, non_blocking=True)
-        weights = moved.to(view.dtype) if self._hard else moved.to(view.dtype) / 255  # (N, 1, H, W)
+        weights = moved.to(view.dtype)  # (N, 1, H, W)
+        if not self._hard:
+            weights /= 255
         backgrounds = {
             place: strip_background(view[place], bounds)
             for place, bounds in enumerate(foreground_bounds(foreground.squeeze(1)))
