@@ -58,7 +58,8 @@ def pytest_runtest_setup() -> None:
     """Compute with one thread, since sums depend on the number. A stage of an earlier test may have set another."""
     if (torch := sys.modules.get("torch")) is not None:
         torch.set_num_threads(1)
-    if (database := sys.modules.get("mlflow.store.db.utils")) is not None and _first_store is None:
+    database: Any = sys.modules.get("mlflow.store.db.utils")
+    if database is not None and database._initialize_tables.__module__ == database.__name__:
         _copy_the_first_store(database)
 
 
@@ -71,24 +72,20 @@ def _copy_the_first_store(database: Any) -> None:
     MLflow runs all its migrations for a new store, two seconds of a processor, and hundreds of tests need one. Stores
     that commands make in processes of their own are not copies.
     """
-    global _first_store
-    _first_store = sqlite3.connect(":memory:", check_same_thread=False)
-    is_filled = False
     make = database._initialize_tables
 
     def copy(engine: Any) -> None:
-        nonlocal is_filled
+        global _first_store
         if engine.dialect.name != "sqlite":
             make(engine)
-            return
-        if not is_filled:
-            make(engine)
-        with closing(engine.raw_connection()) as own:
-            if is_filled:
+        elif _first_store is not None:
+            with closing(engine.raw_connection()) as own:
                 _first_store.backup(own.driver_connection)
-            else:
+        else:
+            make(engine)
+            _first_store = sqlite3.connect(":memory:", check_same_thread=False)
+            with closing(engine.raw_connection()) as own:
                 own.driver_connection.backup(_first_store)
-                is_filled = True
 
     database._initialize_tables = copy
 

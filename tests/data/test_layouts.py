@@ -14,6 +14,7 @@ from objectaware.data import dataset as dataset_module
 from objectaware.data.dataset import DataConfig, find_layouts, layout_named, layouts
 from objectaware.data.scenes import build_scenes
 from objectaware.errors import InputError
+from processes import printed_by
 
 
 def test_every_layout_that_a_recipe_takes_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
@@ -43,8 +44,7 @@ def test_no_other_module_names_a_published_layout() -> None:
 def test_reading_a_configuration_imports_nothing_heavy() -> None:
     heavy = ["cv2", "scipy", "pyarrow", "pycocotools", "torch"]
     program = f"import sys, objectaware.config; print([name for name in {heavy} if name in sys.modules])"
-    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert found.stdout.strip() == "[]"
+    assert printed_by(program) == "[]"
 
 
 def test_a_layout_that_is_not_known_is_refused_with_those_that_are() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -30,6 +28,7 @@ from objectaware.methods.checkpoint import backbone_weights, export_backbone, lo
 from objectaware.methods.moco import MoCo
 from objectaware.methods.workers import AllReduceBatchNorm, _convert, split_batch_norm
 from objectaware.training.session import LocalSession
+from processes import printed_by
 from training_fixtures import Pictures, make_trainer
 
 SIZE = 64
@@ -236,8 +235,7 @@ def test_a_driver_imports_no_library_of_networks() -> None:
         "import objectaware.stages.localize, objectaware.stages.pretrain, objectaware.studies.sweep\n"
         "print({'timm', 'torchvision', 'torch._dynamo'} & set(sys.modules))"
     )
-    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert found.stdout.strip() == "set()"
+    assert printed_by(program) == "set()"
 
 
 def test_expansion_is_for_resnets() -> None:
